@@ -62,6 +62,7 @@ from headgate.model.topology import (
 )
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.evidence import GatewayEvidence
 from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.groups.consumers import Consumers
 from headgate.services.gateway.groups.target import Acknowledged, Target
@@ -74,6 +75,7 @@ from headgate.services.gateway.subscriptions.subscriptions import (
     SubscribeRequest,
     Subscriptions,
 )
+from headgate.services.gateway.telling import Telling
 from headgate.tasks import Crew
 from tests.lane.faulty_stores import (
     Link,
@@ -155,6 +157,7 @@ class MeetingGateway:
         policy = r.choice([SlowPolicies(), SlowPolicies(normal="disconnect", low="disconnect")])
         self.disconnects = policy.normal == "disconnect"
         self.crew = crew
+        evidence = GatewayEvidence(name, size=1_000, age_s=60.0, machine=machine)
         self.subscriptions = Subscriptions(
             name,
             Bounds(
@@ -168,16 +171,20 @@ class MeetingGateway:
             crew=crew,
             reader=meeting.log,
             metrics=GatewayMetrics(),
+            evidence=evidence,
             machine=machine,
         )
         consumers = Consumers(self.subscriptions, control_, meeting.checkpoints, ConsumerBounds())
-        hearing = Hearing(control_, registering, self.subscriptions, consumers)
+        recent = RecentIds(capacity=1_000, ttl_s=60.0)
+        telling = Telling(evidence, self.subscriptions, consumers, recent)
+        hearing = Hearing(control_, registering, self.subscriptions, consumers, telling)
         self.deliveries = Deliveries(
             name,
             self.subscriptions,
             incarnation=self.incarnation,
-            recent=RecentIds(capacity=1_000, ttl_s=60.0),
+            recent=recent,
             redelivered=Redelivered(capacity=10_000, ttl_s=180.0),
+            evidence=evidence,
             machine=machine,
         )
         hello = control.Hello(role="gateway", node_id=name, incarnation=self.incarnation)

@@ -22,6 +22,7 @@ from headgate.model.event import Fence, PartitionRef
 from headgate.model.http import Request, Response
 from headgate.model.letters import NewLetter
 from headgate.ports.letters import Fences
+from headgate.services.coordinator.evidence import EvidenceRoutes
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.routes import CoordinatorRoutes
 from headgate.services.coordinator.service import PATIENCE
@@ -85,6 +86,7 @@ class World:
                 is_target=lambda _: True,
                 machine=self.stage.machine,
             ),
+            evidence=EvidenceRoutes(lambda: term, self.letters, self.stage.machine),
             failures=TermFailures(PATIENCE),
             machine=self.stage.machine,
         )

@@ -416,6 +416,14 @@ class UiSettings(Section):
     stands for each of its elements, and _key is a record's key."""
 
 
+class EvidenceSettings(Section):
+    size: Annotated[int, Field(ge=0, le=1_000_000)] = 20_000
+    """What each lane process and each gateway remembers of deliveries, for `headgate explain`:
+    records, and for each the subscriptions it was for (0: nothing)."""
+    age: Annotated[Duration, Field(ge=seconds("1s"), le=seconds("1d"))] = seconds("10m")
+    """How long it is remembered, at most."""
+
+
 class ConsumersSettings(Section):
     shard_size: Count = 100
     """Keys per target partition of a consumer group."""
@@ -609,6 +617,7 @@ class Config(Section):
     security: SecuritySettings = SecuritySettings()
     subscriptions: SubscriptionsSettings = SubscriptionsSettings()
     ui: UiSettings = UiSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
     consumers: ConsumersSettings = ConsumersSettings()
     demo: DemoSettings = DemoSettings()
     routing: RoutingSettings = RoutingSettings()

@@ -17,6 +17,7 @@ from headgate.lane.positions.partition import SourcePartition
 from headgate.lane.subscriptions.adopted import Adopted
 from headgate.lane.subscriptions.hearing import Hearing
 from headgate.lane.surroundings import Surroundings
+from headgate.lane.telling import Telling
 from headgate.lane.tenure import Tenure
 from headgate.model import control
 from headgate.model.lanes import LaneSpec
@@ -41,6 +42,7 @@ class Listening:
         handing_off: HandingOff,
         tenure: Tenure,
         dispatcher: Dispatcher,
+        telling: Telling,
         crew: Crew,
         machine: Machine,
     ) -> None:
@@ -53,6 +55,7 @@ class Listening:
         self._handing_off = handing_off
         self._tenure = tenure
         self._dispatcher = dispatcher
+        self._telling = telling
         self._crew = crew
         self._machine = machine
 
@@ -73,6 +76,7 @@ class Listening:
             wants=() if course.has_begun or course.hold.state is Hold.RESTING else spec.owns,
             generation=self._surroundings.topology.generation,
             revision=self._adopted.revision,
+            tells=True,
         )
 
     async def listen(self, session: ControlSession) -> None:
@@ -93,19 +97,27 @@ class Listening:
                         self._course.end(reason)
                 case control.LetGo(owners, settle):
                     self._let_go(session, owners, settle=settle)
-                case control.TroubledGateways(gateway_ids):
-                    self._dispatcher.hint(gateway_ids)
                 case control.Prove(asked_ms):
                     self._tenure.start_proof(session, asked_ms)
                 case control.ClaimNow(number):
                     self._hearing.answered(number)
-                case control.LettersRevived():
-                    self._dispatcher.look_for_letters()
+                case control.AskEvidence():
+                    await session.send(self._telling.answer(message))
                 case control.Refused(reason):
                     self._holding.partitions.clear()
                     self._course.end(reason)
                 case _:
-                    pass
+                    self._hint(message)
+
+    def _hint(self, message: control.FromCoordinator) -> None:
+        """What it would find out by itself, too, only later."""
+        match message:
+            case control.TroubledGateways(gateway_ids):
+                self._dispatcher.hint(gateway_ids)
+            case control.LettersRevived():
+                self._dispatcher.look_for_letters()
+            case _:
+                pass
 
     async def adopt(self, session: ControlSession) -> None:
         while True:

@@ -30,6 +30,7 @@ import structlog
 
 from headgate.errors import StorageFailed
 from headgate.lane.course import Course
+from headgate.lane.delivery.evidence import LaneEvidence
 from headgate.lane.delivery.ledger import Ledger
 from headgate.lane.delivery.pipelines import Dispatcher
 from headgate.lane.holding import Holding
@@ -46,9 +47,10 @@ from headgate.lane.subscriptions.adopted import Adopted, KeptIndex
 from headgate.lane.subscriptions.hearing import Hearing
 from headgate.lane.subscriptions.matching import Matching
 from headgate.lane.surroundings import Surroundings
+from headgate.lane.telling import Telling
 from headgate.lane.tenure import Tenure
 from headgate.model import control
-from headgate.model.lanes import LaneSpec, LaneTally
+from headgate.model.lanes import LaneSettings, LaneSpec, LaneTally
 from headgate.model.notes import Entry, Left
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlSession
@@ -66,7 +68,8 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class LanePorts:
     """What a lane needs from outside; `connect` opens its stream to the coordinator, `kept` is what
-    an earlier lane of the same process left, and `notes` what it leaves to other processes."""
+    an earlier lane of the same process left, `notes` what it leaves to other processes, and
+    `evidence` what its lanes remember of their deliveries (None: nothing yet)."""
 
     reader: LogReader
     checkpoints: CheckpointStore
@@ -76,6 +79,7 @@ class LanePorts:
     machine: Machine
     kept: KeptIndex = field(default_factory=KeptIndex)
     notes: LaneNotes = field(default_factory=NoNotes)
+    evidence: LaneEvidence | None = None
 
 
 class Lane:
@@ -100,6 +104,7 @@ class Lane:
         )
         self._ledger = Ledger(self.holding, self._saving, self._overtakings, machine=machine)
         self._matching = Matching(self._adopted, spec.settings.soft_delete)
+        evidence = ports.evidence or evidence_of(spec.settings, machine)
         self._dispatcher = Dispatcher(
             spec.settings,
             fence=(spec.window, spec.attempt),
@@ -108,6 +113,7 @@ class Lane:
             matching=self._matching,
             holding=self.holding,
             ledger=self._ledger,
+            evidence=evidence,
             crew=self._crew,
             machine=machine,
         )
@@ -182,6 +188,9 @@ class Lane:
             handing_off=self._handing_off,
             tenure=self._tenure,
             dispatcher=self._dispatcher,
+            telling=Telling(
+                spec.settings, evidence, holding=self.holding, dispatcher=self._dispatcher
+            ),
             crew=self._crew,
             machine=machine,
         )
@@ -293,3 +302,8 @@ class Lane:
             self._ports.notes.note(entry)
         except StorageFailed as error:
             log.warning(LogLine.NOTES_FAILED, error=error.message)
+
+
+def evidence_of(settings: LaneSettings, machine: Machine) -> LaneEvidence:
+    """With nothing in it yet."""
+    return LaneEvidence(size=settings.evidence_size, age_s=settings.evidence_age_s, machine=machine)

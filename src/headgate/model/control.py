@@ -14,6 +14,7 @@ import msgspec
 from headgate.model.access import ApiToken
 from headgate.model.connector import ConnectorReport
 from headgate.model.event import PartitionRef
+from headgate.model.evidence import GatewayAccount, LaneAccount
 from headgate.model.groups import Group
 from headgate.model.position import Tally
 from headgate.model.subscription import Subscription
@@ -41,7 +42,8 @@ class Hello(Message, frozen=True, kw_only=True):
     `owns` and `assignment` (the number it was planned under) say what it runs, and `revision` is
     the newest subscription revision it has applied (0: none). What it `wants` it will read once it
     has the subscriptions and has claimed the positions. `intakes` are the connectors that an ingest
-    node reads. A node of `weight` 2 gets twice as many partitions as one of weight 1.
+    node reads. A node of `weight` 2 gets twice as many partitions as one of weight 1. One that
+    `tells` can be asked what it knows of a record (`AskEvidence`).
     """
 
     role: SessionRole
@@ -61,6 +63,7 @@ class Hello(Message, frozen=True, kw_only=True):
     revision: int = 0
     weight: float = 1.0
     intakes: tuple[Owner, ...] = ()
+    tells: bool = False
 
 
 class CheckIn(Message, frozen=True):
@@ -303,6 +306,14 @@ class GatewayReport(Message, frozen=True):
     held: int = 0
 
 
+class Evidence(Message, frozen=True):
+    """The answer to the question of that number, by a lane or by a gateway."""
+
+    number: int
+    lane: LaneAccount | None = None
+    gateway: GatewayAccount | None = None
+
+
 class RouterReport(Message, frozen=True):
     """`window` is the last one planned; `change_ms` is how long the last change took: from the
     tallies of one window to the lanes of the next."""
@@ -464,6 +475,19 @@ class ClaimNow(Message, frozen=True):
     number: int
 
 
+class AskEvidence(Message, frozen=True):
+    """What do you know of this record? `identity` tells its event from all others of its topic,
+    `subscriptions` are those that whoever asks wants to hear about, and `targets` of groups. Only
+    for nodes whose hello says that they can be asked."""
+
+    number: int
+    ref: PartitionRef
+    seq: int
+    identity: str = ""
+    subscriptions: tuple[str, ...] = ()
+    targets: tuple[PartitionRef, ...] = ()
+
+
 class LettersRevived(Message, frozen=True):
     """An operator wants dead letters to be sent again: look for them now."""
 
@@ -515,6 +539,7 @@ ToCoordinator = (
     | LaneReport
     | IngestReport
     | ConnectorReports
+    | Evidence
     | GatewayReport
     | RouterReport
     | EndMyWindow
@@ -539,6 +564,7 @@ FromCoordinator = (
     | TroubledGateways
     | Prove
     | ClaimNow
+    | AskEvidence
     | LettersRevived
     | Refused
 )

@@ -81,6 +81,8 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush_timeout_s: float = 10.0
     checkpoint_timeout_s: float = 5.0
     report_interval_s: float = 0.5
+    evidence_size: int = 20_000
+    evidence_age_s: float = 600.0
 
 
 class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):

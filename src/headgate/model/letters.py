@@ -88,6 +88,7 @@ class LetterQuery(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
     topic: str | None = None
     partition: int | None = None
+    seq: int | None = None
     key: str | None = None
     reason: LetterReason | None = None
     before_ms: int | None = None

@@ -11,8 +11,9 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.notes import FileLaneNotes
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.transports import Transports
+from headgate.lane.delivery.evidence import LaneEvidence
 from headgate.lane.host import LaneHost
-from headgate.lane.run import Lane, LanePorts
+from headgate.lane.run import Lane, LanePorts, evidence_of
 from headgate.lane.subscriptions.adopted import KeptIndex
 from headgate.model.lanes import LaneSpec, LaneTally, TransportPlace
 from headgate.ports.notes import LaneNotes, NoNotes
@@ -24,11 +25,12 @@ from headgate.wiring.stores import open_checkpoints, open_letters, open_log_read
 
 class Shared:
     """What outlives windows: connections, whose settings are the same for all lanes of a router,
-    and the index."""
+    the index, and what was remembered of deliveries."""
 
     def __init__(self) -> None:
         self.transports: dict[TransportPlace, DeliveryTransport] = {}
         self.kept = KeptIndex()
+        self.evidence: LaneEvidence | None = None
 
 
 LANE_CONNECTIONS = 2
@@ -91,6 +93,8 @@ def open_lane(spec: LaneSpec, shared: Shared) -> OpenedLane:
                 stack.push_async_callback(one.close)
 
     transport = _transport(spec.settings.transport, shared)
+    if shared.evidence is None:
+        shared.evidence = evidence_of(spec.settings, THIS_MACHINE)
     connect = connector(spec.coordinator)
     ports = LanePorts(
         reader,
@@ -101,6 +105,7 @@ def open_lane(spec: LaneSpec, shared: Shared) -> OpenedLane:
         THIS_MACHINE,
         shared.kept,
         _notes(spec, folder),
+        shared.evidence,
     )
     return Lane(spec, ports), close
 

@@ -209,7 +209,7 @@ def gateway_options(config: Config) -> GatewayOptions:
         ConsumerBounds,
         sure_for_s,
     )
-    from headgate.services.gateway.service import DedupOptions, GatewayOptions
+    from headgate.services.gateway.service import DedupOptions, EvidenceOptions, GatewayOptions
     from headgate.services.gateway.subscriptions.subscriptions import Bounds, SlowPolicies
 
     settings, public = config.gateway, config.public
@@ -247,6 +247,7 @@ def gateway_options(config: Config) -> GatewayOptions:
         waiting_bytes=settings.waiting_memory,
         stop_timeout_s=config.reliability.shutdown.flush_timeout,
         dedup=DedupOptions(enabled=dedup.enabled, cache_size=dedup.cache_size, ttl_s=dedup.ttl),
+        evidence=EvidenceOptions(config.evidence.size, config.evidence.age),
     )
 
 
@@ -409,4 +410,6 @@ def lane_settings(config: Config) -> LaneSettings:
         checkpoint_event_count=reliability.checkpoint.event_count,
         flush_timeout_s=reliability.shutdown.flush_timeout,
         checkpoint_timeout_s=reliability.shutdown.checkpoint_timeout,
+        evidence_size=config.evidence.size,
+        evidence_age_s=config.evidence.age,
     )

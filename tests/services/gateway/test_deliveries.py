@@ -38,6 +38,7 @@ from headgate.model.subscription import Priority
 from headgate.model.topology import Owner
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.evidence import GatewayEvidence
 from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.groups.consumers import Consumers
 from headgate.services.gateway.hearing import Hearing
@@ -48,6 +49,7 @@ from headgate.services.gateway.subscriptions.subscriptions import (
     SubscribeRequest,
     Subscriptions,
 )
+from headgate.services.gateway.telling import Telling
 from headgate.tasks import Crew
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.written_log import TOPIC, WrittenLog
@@ -168,6 +170,7 @@ async def stage(
     machine = ScriptedMachine(clock=clock)
     control, crew = Control(), Crew("gateway")
     registering = Registering(control, crew)
+    evidence = GatewayEvidence(NODE, size=1_000, age_s=60.0, machine=machine)
     subscriptions = Subscriptions(
         NODE,
         bounds or Bounds(),
@@ -176,17 +179,21 @@ async def stage(
         crew=crew,
         reader=WrittenLog(),
         metrics=GatewayMetrics(),
+        evidence=evidence,
         machine=machine,
     )
     consumers = Consumers(subscriptions, control, MemoryCheckpointStore(), ConsumerBounds())
-    hearing = Hearing(control, registering, subscriptions, consumers)
+    recent = RecentIds(capacity=remembered, ttl_s=60.0) if dedup else None
+    telling = Telling(evidence, subscriptions, consumers, recent)
+    hearing = Hearing(control, registering, subscriptions, consumers, telling)
     jobs: list[Callable[[], None]] = []
     deliveries = kind(
         NODE,
         subscriptions,
         incarnation=INCARNATION,
-        recent=RecentIds(capacity=remembered, ttl_s=60.0) if dedup else None,
+        recent=recent,
         redelivered=Redelivered(capacity=remembered, ttl_s=60.0),
+        evidence=evidence,
         machine=machine,
         later=jobs.append,
     )

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from headgate import errors
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.feed.feed import Feed
 from headgate.decide.filter.plan import compile_filter
 from headgate.model.delivery import Run
 from headgate.model.subscription import Subscription
+from headgate.services.gateway.evidence import GatewayEvidence
 from headgate.services.gateway.subscriptions.connection_output import Outlet
 from headgate.services.gateway.subscriptions.live import LiveSubscription, Totals
 
@@ -67,7 +69,9 @@ class Wire:
             matches=compile_filter(None),
             feed=feed,
             starts={0: 0},
-            totals=Totals(),
+            totals=Totals(
+                GatewayEvidence("gateway-1", size=0, age_s=1.0, machine=ScriptedMachine())
+            ),
         )
         made.connect(lambda: None, self.outlet)
         return made

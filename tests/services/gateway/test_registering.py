@@ -13,6 +13,8 @@ from headgate.adapters.memory.control import MemoryControlSession
 from headgate.model.control import (
     AckTopology,
     AdoptionFloor,
+    AskEvidence,
+    Evidence,
     Hello,
     JoinGroup,
     LetGo,
@@ -65,6 +67,9 @@ class Nobody:
     def announcements(self) -> list[ToCoordinator]:
         return [ANNOUNCED]
 
+    def answer(self, asked: AskEvidence) -> Evidence:
+        return Evidence(asked.number)
+
     def heard(self, what: object) -> None:
         self.heard_after.append((what, len(self._sent)))
 
@@ -77,7 +82,7 @@ class Desk:
         self.nobody = Nobody(self.sent)
         control = Control()
         self.registering = Registering(control, Crew("gateway"))
-        self.hearing = Hearing(control, self.registering, self.nobody, self.nobody)
+        self.hearing = Hearing(control, self.registering, self.nobody, self.nobody, self.nobody)
         hello = Hello(role="gateway", node_id="g", incarnation="1")
         self.session = MemoryControlSession(lambda: hello, self.sent.append)
         self.session.connect()

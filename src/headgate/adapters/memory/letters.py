@@ -292,6 +292,7 @@ def _matches(query: LetterQuery, one: Letter) -> bool:
         (query.group, group_of(one.gateway_id)),
         (query.topic, one.ref.topic),
         (query.partition, one.ref.partition),
+        (query.seq, one.delivery.seq),
         (query.key, one.delivery.key),
         (query.reason, one.reason),
     ]

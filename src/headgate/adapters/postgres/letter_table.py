@@ -250,6 +250,7 @@ class LetterStatements:
             ("group", OF_GROUP, query.group),
             ("topic", SQL("topic = %(topic)s"), query.topic),
             ("partition", SQL("partition = %(partition)s"), query.partition),
+            ("seq", SQL("seq = %(seq)s"), query.seq),
             ("key", SQL("md5(key) = md5(%(key)s::bytea) AND key = %(key)s::bytea"), key),
             ("reason", SQL("reason = %(reason)s"), query.reason),
             ("before_ms", SQL("at_ms < %(before_ms)s"), query.before_ms),

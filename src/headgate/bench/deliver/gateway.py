@@ -38,10 +38,11 @@ from headgate.model.topology import Topic, Topology
 from headgate.ports.transport import DeliveryListener
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.evidence import GatewayEvidence
 from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.groups.consumers import Consumers
 from headgate.services.gateway.hearing import Hearing
-from headgate.services.gateway.service import DedupOptions
+from headgate.services.gateway.service import DedupOptions, EvidenceOptions
 from headgate.services.gateway.subscriptions.live import LiveSubscription
 from headgate.services.gateway.subscriptions.registering import Registering
 from headgate.services.gateway.subscriptions.subscriptions import (
@@ -49,6 +50,7 @@ from headgate.services.gateway.subscriptions.subscriptions import (
     SubscribeRequest,
     Subscriptions,
 )
+from headgate.services.gateway.telling import Telling
 from headgate.tasks import Crew
 from headgate.telemetry import configure_logging
 
@@ -119,6 +121,10 @@ class _Coordinator:
 class Receiving:
     def __init__(self, data: Path) -> None:
         control, crew = Control(), Crew("gateway")
+        options = EvidenceOptions()
+        evidence = GatewayEvidence(
+            GATEWAY_ID, size=options.size, age_s=options.age_s, machine=THIS_MACHINE
+        )
         registering = Registering(control, crew)
         self._subscriptions = Subscriptions(
             GATEWAY_ID,
@@ -128,21 +134,25 @@ class Receiving:
             crew=crew,
             reader=EmbeddedLogReader(DataFolder.open(data)),
             metrics=GatewayMetrics(),
+            evidence=evidence,
             machine=THIS_MACHINE,
         )
         dedup = DedupOptions()
+        recent = RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s)
         self._deliveries = Deliveries(
             GATEWAY_ID,
             self._subscriptions,
             incarnation="1",
-            recent=RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
+            recent=recent,
             redelivered=Redelivered(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
+            evidence=evidence,
             machine=THIS_MACHINE,
         )
         consumers = Consumers(
             self._subscriptions, control, MemoryCheckpointStore(), ConsumerBounds()
         )
-        self._hearing = Hearing(control, registering, self._subscriptions, consumers)
+        telling = Telling(evidence, self._subscriptions, consumers, recent)
+        self._hearing = Hearing(control, registering, self._subscriptions, consumers, telling)
         self._coordinator = _Coordinator()
         self._crew = Crew("bench")
         self._listeners: list[DeliveryListener] = []

@@ -45,6 +45,7 @@ _SPEAKERS: Mapping[type[control.Message], Collection[str]] = {
     control.Released: ("lane", "gateway"),
     control.EpochTooLow: ("ingest", "gateway"),
     control.StillInHand: ("gateway",),
+    control.Evidence: ("lane", "gateway"),
     control.NoRoom: ("gateway",),
     control.GatewayReport: ("gateway",),
     control.Register: ("gateway",),

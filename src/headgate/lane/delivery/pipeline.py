@@ -29,6 +29,7 @@ from headgate.decide.delivery.rules import DeliveryRules
 from headgate.decide.delivery.settling import Outcome
 from headgate.decide.delivery.steps import Aside, Redrive, Send, SendAgain, Step, Wait
 from headgate.errors import CallerError
+from headgate.lane.delivery.evidence import LaneEvidence
 from headgate.lane.delivery.sending import Sending
 from headgate.lane.delivery.sink import Sink
 from headgate.lane.holding import Holding
@@ -74,6 +75,7 @@ class GatewayPipeline:
         letters: LetterWriter,
         holding: Holding,
         sink: Sink,
+        evidence: LaneEvidence,
         crew: Crew,
         machine: Machine,
         timeout_s: float,
@@ -84,6 +86,7 @@ class GatewayPipeline:
         self._letters = letters
         self._holding = holding
         self._sink = sink
+        self._evidence = evidence
         self._jitter = machine.jitter
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -102,6 +105,7 @@ class GatewayPipeline:
             fence=fence,
             transport=transport,
             holding=holding,
+            evidence=evidence,
             machine=machine,
             timeout_s=timeout_s,
         )
@@ -272,6 +276,7 @@ class GatewayPipeline:
     def _set_aside(self, asides: Sequence[Aside]) -> None:
         for aside in asides:
             self._letters.add(self.gateway_id, aside)
+            self._evidence.set_aside(self.gateway_id, aside)
             if aside.state == "dead":
                 self._dead += 1
                 self._dead_marks[ref_of(aside.delivery)] = self._letters.mark(self.gateway_id)
@@ -288,6 +293,9 @@ class GatewayPipeline:
         answer = await self._attempt_to_send(sent)
         if answer is None:
             return
+        if len(sent) < len(batch):
+            gone = [one for one, left in zip(batch, wanted, strict=True) if left is None]
+            self._evidence.all_came_to("released", here, gone)
         answers = iter(answer.verdicts)
         verdicts: list[Verdict] = [
             "no_subscriber" if delivery is None else next(answers) for delivery in wanted

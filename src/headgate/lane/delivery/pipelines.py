@@ -20,6 +20,7 @@ from headgate.decide.delivery.pressure import Watermarks
 from headgate.decide.delivery.retrying import Backoff
 from headgate.decide.delivery.rules import DeliveryRules
 from headgate.errors import Fenced, HeadgateError
+from headgate.lane.delivery.evidence import LaneEvidence
 from headgate.lane.delivery.ledger import Ledger
 from headgate.lane.delivery.pipeline import GatewayPipeline
 from headgate.lane.delivery.sink import let_go
@@ -65,6 +66,7 @@ class Dispatcher:
         matching: Matching,
         holding: Holding,
         ledger: Ledger,
+        evidence: LaneEvidence,
         crew: Crew,
         machine: Machine,
     ) -> None:
@@ -74,6 +76,7 @@ class Dispatcher:
         self._store = store
         self._holding = holding
         self._ledger = ledger
+        self._evidence = evidence
         self._rules = rules_of(settings)
         self._crew = crew
         self._machine = machine
@@ -272,6 +275,11 @@ class Dispatcher:
         behind = any(pipeline.is_behind(ref) for pipeline in self._pipelines.values())
         return behind or not self._has_looked
 
+    def is_behind_at(self, ref: PartitionRef, gateway_id: str) -> bool:
+        """The same for one gateway, of which the store has said."""
+        pipeline = self._pipelines.get(gateway_id)
+        return pipeline is not None and pipeline.is_behind(ref)
+
     def halt_of(self, ref: PartitionRef) -> str:
         """Why nothing of `ref` reaches some gateway, if it stands still there."""
         for gateway_id, pipeline in self._pipelines.items():
@@ -294,6 +302,7 @@ class Dispatcher:
                 letters=self._letters,
                 holding=self._holding,
                 sink=self._ledger,
+                evidence=self._evidence,
                 crew=self._crew,
                 machine=self._machine,
                 timeout_s=self._settings.delivery_timeout_s,

@@ -17,6 +17,7 @@ import structlog
 from headgate.decide.delivery.outbound import Outbound
 from headgate.decide.operations.latencies import Stopwatch
 from headgate.errors import CallerError, HeadgateError, NotNow
+from headgate.lane.delivery.evidence import LaneEvidence
 from headgate.lane.holding import Holding
 from headgate.lane.letters.asked import Asked
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch
@@ -43,6 +44,7 @@ class Sending:
         fence: tuple[int, int],
         transport: DeliveryTransport,
         holding: Holding,
+        evidence: LaneEvidence,
         machine: Machine,
         timeout_s: float,
     ) -> None:
@@ -52,6 +54,7 @@ class Sending:
         self._window, self._attempt = fence
         self._transport = transport
         self._holding = holding
+        self._evidence = evidence
         self._jitter = machine.jitter
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
@@ -65,16 +68,21 @@ class Sending:
     async def send(self, deliveries: list[Delivery]) -> DeliveryAnswer | None:
         """None where it failed, of which the outbound knows; raises CallerError where the gateway
         won't take them."""
+        here = self._gateway_id
         try:
-            return await self._send(deliveries)
-        except CallerError:
+            answer = await self._send(deliveries)
+        except CallerError as error:
+            self._evidence.all_came_to("refused", here, deliveries, error.message)
             raise
         except HeadgateError as error:
-            log.warning(LogLine.DELIVERY_FAILED, gateway=self._gateway_id, error=error.message)
+            log.warning(LogLine.DELIVERY_FAILED, gateway=here, error=error.message)
+            self._evidence.all_came_to("failed", here, deliveries, error.message)
             self.failures += 1
             now_s, jitter = self._loop.time(), self._jitter()
             self._asked.give_up(self._outbound.failed(error.message, now_s=now_s, jitter=jitter))
             return None
+        self._evidence.answered(here, deliveries, answer.verdicts)
+        return answer
 
     def drop(self, ref: PartitionRef) -> None:
         """The partition is somebody else's: nothing of it is sent."""

@@ -37,6 +37,7 @@ from headgate.ports.letters import Fences
 from headgate.ports.machine import Machine
 from headgate.release import release
 from headgate.services.coordinator.connectors import ConnectorRoutes
+from headgate.services.coordinator.evidence import EvidenceRoutes
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.subscriptions import SubscriptionRoutes
 from headgate.services.coordinator.term import Term
@@ -63,6 +64,7 @@ class CoordinatorRoutes:
         default_partitions: int,
         term: Callable[[], Term],
         letters: LetterRoutes,
+        evidence: EvidenceRoutes,
         machine: Machine,
         failures: TermFailures,
         principals: KnownPrincipals | None = None,
@@ -74,6 +76,7 @@ class CoordinatorRoutes:
         self._connectors = ConnectorRoutes(term, machine)
         self._tokens = TokenRoutes(term, principals, machine)
         self._subscriptions = SubscriptionRoutes(term, machine)
+        self._evidence = evidence
         self._machine = machine
         self.vitals = Vitals(term, self._described, failures, machine)
         self.url = ""
@@ -99,6 +102,7 @@ class CoordinatorRoutes:
             *self._connectors.table(),
             *self._tokens.table(),
             *self._subscriptions.table(),
+            *self._evidence.table(),
         ]
 
     # --- topics --------------------------------------------------------------------------------

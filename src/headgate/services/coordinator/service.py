@@ -38,6 +38,7 @@ from headgate.ports.http import HttpListener
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
+from headgate.services.coordinator.evidence import EvidenceRoutes
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.routes import CoordinatorRoutes
 from headgate.services.coordinator.sweeping import sweep_letters
@@ -127,6 +128,7 @@ class Coordinator:
                 is_target=self._is_target,
                 machine=ports.machine,
             ),
+            evidence=EvidenceRoutes(self._leading, ports.letters, ports.machine),
         )
         self._term: Term | None = None
         self._leader: Leader | None = None

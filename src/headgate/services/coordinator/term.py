@@ -36,6 +36,7 @@ from headgate.model.control import (
     AckTopology,
     CheckedIn,
     CheckIn,
+    Evidence,
     Goodbye,
     Hello,
     Refused,
@@ -52,6 +53,7 @@ from headgate.ports.letters import Fences, LetterStore
 from headgate.ports.log import Extent, LogReader
 from headgate.ports.machine import Machine
 from headgate.services.coordinator.fencing import FenceOutcome, Fencing
+from headgate.services.coordinator.inquiries import Inquiries
 from headgate.tasks import Crew, Helpers
 
 TICK_S = 0.25
@@ -91,6 +93,7 @@ class Term:
         self._reader = reader
         self._fencing = Fencing(checkpoints, letters, reader)
         self._streams = streams
+        self.inquiries = Inquiries(streams)
         self._lock = asyncio.Lock()
         self._changed = asyncio.Condition(self._lock)
         self._crew = Crew("coordinator")
@@ -181,6 +184,9 @@ class Term:
         while (message := await self._next(stream)) is not None:
             if isinstance(message, CheckIn):
                 stream.send(CheckedIn())  # also while a decision waits for its store
+            if isinstance(message, Evidence):
+                self.inquiries.heard(session, message)
+                continue
             hear = partial(self.cluster.received, session, message)
             if self._is_mere_news(session, message):
                 self._note(hear, hello)

@@ -38,6 +38,7 @@ from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, GoOn, Outli
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.event_message import event_part
 from headgate.ports.machine import Machine
+from headgate.services.gateway.evidence import GatewayEvidence
 from headgate.services.gateway.subscriptions.live import LiveSubscription, Waiting
 from headgate.services.gateway.subscriptions.redelivering import Redelivering, Round
 from headgate.services.gateway.subscriptions.subscriptions import Subscriptions
@@ -77,6 +78,7 @@ class Deliveries:
         incarnation: str,
         recent: RecentIds | None,
         redelivered: Redelivered,
+        evidence: GatewayEvidence,
         machine: Machine,
         later: Callable[[Job], None] = after_the_answer,
     ) -> None:
@@ -86,6 +88,7 @@ class Deliveries:
         self._get = subscriptions.get
         self._recent = recent
         self._redelivering = Redelivering(subscriptions, redelivered)
+        self._evidence = evidence
         self._now_s = machine.monotonic_s
         self._later = later
         self._waiting: tuple[Batch, Outline] | None = None
@@ -124,9 +127,11 @@ class Deliveries:
             self._later(self.pass_on)
             verdicts = _ACCEPTED * len(outline)
             self.verdicts["accepted"] += len(verdicts)
+            self._evidence.accepted(outline)
         else:
             verdicts, go_on = self._decided(batch)
             self.verdicts.update(verdicts)
+            self._evidence.answered(batch.deliveries, verdicts)
         budget = self._subscriptions.budget
         return DeliveryAnswer(
             verdicts,

@@ -20,7 +20,9 @@ from headgate.model.access import ApiToken
 from headgate.model.control import (
     AckTopology,
     AdoptionFloor,
+    AskEvidence,
     AssignTargets,
+    Evidence,
     FromCoordinator,
     LetGo,
     PushTokens,
@@ -74,6 +76,12 @@ class Groups(Protocol):
     def heard(self, message: AssignTargets | RefuseConsumer | LetGo) -> None: ...
 
 
+class Witness(Protocol):
+    """Who can say what became of a record here."""
+
+    def answer(self, asked: AskEvidence) -> Evidence: ...
+
+
 class Hearing:
     def __init__(
         self,
@@ -81,6 +89,7 @@ class Hearing:
         registering: Registering,
         subscribers: Subscribers,
         groups: Groups,
+        witness: Witness,
         principals: KnownPrincipals | None = None,
     ) -> None:
         self._control = control
@@ -88,6 +97,7 @@ class Hearing:
         self._registering = registering
         self._subscribers = subscribers
         self._groups = groups
+        self._witness = witness
         self.restart = asyncio.Event()
         """Set when an operator wants this process to begin anew."""
         self._refused: tuple[float, float] | None = None
@@ -112,6 +122,8 @@ class Hearing:
                 self._groups.heard(message)
             case PushTokens(tokens, revision):
                 self._learn(tokens, revision)
+            case AskEvidence():
+                await self._control.send(self._witness.answer(message))
             case Restart():
                 self.restart.set()
             case Refused(reason=reason):

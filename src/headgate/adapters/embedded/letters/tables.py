@@ -148,6 +148,7 @@ def conditions(query: LetterQuery) -> tuple[str, tuple[Any, ...]]:
         ("gateway_id GLOB ?", query.group and f"{PREFIX}*/{query.group}/*"),
         ("topic = ?", query.topic),
         ("partition = ?", query.partition),
+        ("seq = ?", query.seq),
         ("key = ?", query.key),
         ("reason = ?", query.reason),
         ("at_ms < ?", query.before_ms),

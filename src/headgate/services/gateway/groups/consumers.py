@@ -314,6 +314,15 @@ class Consumers:
                 return
             self._looked[group.id] = letters[-1].id
 
+    def targets_by_subscription(self) -> dict[str, Target]:
+        """Those that are here and open."""
+        return {
+            target.subscription_id: target
+            for consumer in self._table.values()
+            for target in consumer.targets()
+            if target.is_open
+        }
+
     def _targets_of(self, group: Group) -> dict[str, Target]:
         """Those that are here, by their names."""
         return {

@@ -227,6 +227,21 @@ class Target:
         return self._subscriber is not None
 
     @property
+    def subscription_id(self) -> str:
+        """Empty before it is open."""
+        return "" if self._subscriber is None else self._subscriber.id
+
+    def has_in_hand(self, partition: int, seq: int) -> bool:
+        """Whether its consumer was handed this record and hasn't acknowledged it."""
+        return self._hand.holds(partition, seq)
+
+    def processed(self, partition: int) -> int:
+        """Up to where everything of the partition that concerns it is processed."""
+        if self._subscriber is None:
+            return 0
+        return self._hand.positions(self._subscriber.feed.sent()).get(partition, 0)
+
+    @property
     def in_hand(self) -> int:
         return len(self._hand)
 

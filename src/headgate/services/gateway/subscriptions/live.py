@@ -24,6 +24,7 @@ from headgate.decide.log.lineage import begins_after, lineage_of
 from headgate.model.delivery import Delivery, Run
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
+from headgate.services.gateway.evidence import GatewayEvidence
 from headgate.services.gateway.wire import encode_name, own_part, vector
 
 READ_FIRST = 16
@@ -34,8 +35,9 @@ READ_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Totals:
-    """What this gateway reports of all its subscribers together."""
+    """What this gateway reports of all its subscribers together, and what it remembers of them."""
 
+    evidence: GatewayEvidence
     depth: int = 0
     sent: int = 0
     dropped: int = 0
@@ -316,6 +318,7 @@ class LiveSubscription:
         if item is not None:
             if isinstance(item, Resync):
                 self._totals.resyncs[item.reason] += 1
+                self._totals.evidence.left_out(self.id, self.topic, item)
             else:
                 self._totals.sent += 1
             self._count()
@@ -362,6 +365,10 @@ class LiveSubscription:
         sent = self.feed.sent()
         return sum(seq - self._acknowledged.get(number, 0) for number, seq in sent.items())
 
+    def acknowledged_of(self, partition: int) -> int:
+        """Up to where the subscriber says that it is done; -1 where it says nothing of it."""
+        return -1 if self._acknowledged is None else self._acknowledged.get(partition, -1)
+
     def resume_from(self) -> str:
         """The `from` with which this subscriber would go on where it is."""
         done = self._acknowledged if self._acknowledged is not None else self.feed.sent()
@@ -376,6 +383,13 @@ class LiveSubscription:
         self.closing = reason
         self._line = None
         self.ends_connection = ends_connection
+        self._totals.evidence.ended(
+            self.id,
+            self.topic,
+            starts=self.starts,
+            positions=self.feed.sent(),
+            reason=reason.message,
+        )
         self.feed.clear()
         self._count()
         if self.catching_up is not None:

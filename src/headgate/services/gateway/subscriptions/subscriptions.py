@@ -33,6 +33,7 @@ from headgate.model.topology import Topic, Topology
 from headgate.ports.log import Extent, LogReader
 from headgate.ports.machine import Machine
 from headgate.services.gateway.control import Control
+from headgate.services.gateway.evidence import GatewayEvidence
 from headgate.services.gateway.fences import Fences
 from headgate.services.gateway.subscriptions.broadcast import Broadcasts
 from headgate.services.gateway.subscriptions.catch_up import CatchUp
@@ -120,6 +121,7 @@ class Subscriptions:
         crew: Crew,
         reader: LogReader,
         metrics: GatewayMetrics,
+        evidence: GatewayEvidence,
         machine: Machine,
     ) -> None:
         self._node_id = node_id
@@ -144,7 +146,7 @@ class Subscriptions:
             crew=self.crew,
             machine=machine,
         )
-        self.totals = Totals()
+        self.totals = Totals(evidence)
         self.fences = Fences()
         self.broadcasts = Broadcasts(lambda: [one.subscription for one in self])
         self.placing = Placing(node_id, lambda: control.topology, machine)

@@ -1,0 +1,82 @@
+"""What a lane remembers of its attempts to deliver, for whoever asks why a record (didn't) arrive.
+
+One ring for all lanes of a process, since windows are short and people ask later. Whoever delivers
+says what came of a batch with one call, and pays for one append: the documents aren't kept.
+Invariant: nothing is ever decided by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headgate.decide.delivery.steps import Aside
+from headgate.decide.explaining.ring import Ring
+from headgate.model.delivery import Delivery, Verdict
+from headgate.model.event import PartitionRef
+from headgate.model.evidence import ATTEMPTS_TOLD, Attempt, Outcome
+from headgate.ports.machine import Machine
+
+_Place = tuple[str, int, int, tuple[str, ...]]
+"""Topic, partition and seq of a record, and the subscriptions it was for."""
+_Entry = tuple[str, list[_Place], Sequence[Outcome], str]
+"""The gateway, the records, what came of each (or one for all of them), and what went wrong."""
+
+
+class LaneEvidence:
+    """`size` counts records, and for each the subscriptions it was for; 0 keeps nothing."""
+
+    def __init__(self, *, size: int, age_s: float, machine: Machine) -> None:
+        self._now_ms = machine.wall_ms
+        self._ring: Ring[_Entry] = Ring(
+            capacity=size, age_ms=round(age_s * 1_000), began_ms=machine.wall_ms()
+        )
+        self._keeps = self._ring.keeps
+
+    def answered(
+        self, gateway_id: str, deliveries: Sequence[Delivery], verdicts: Sequence[Verdict]
+    ) -> None:
+        """The gateway gave a verdict for each."""
+        if self._keeps and deliveries:
+            self._add(gateway_id, deliveries, verdicts, "")
+
+    def all_came_to(
+        self, outcome: Outcome, gateway_id: str, deliveries: Sequence[Delivery], error: str = ""
+    ) -> None:
+        """All of them came to the same."""
+        if self._keeps and deliveries:
+            self._add(gateway_id, deliveries, (outcome,), error)
+
+    def set_aside(self, gateway_id: str, aside: Aside) -> None:
+        """A letter is made of it."""
+        why = f"{aside.reason}: {aside.error}" if aside.error else aside.reason
+        self.all_came_to(aside.state, gateway_id, (aside.delivery,), why)
+
+    def _add(
+        self,
+        gateway_id: str,
+        deliveries: Sequence[Delivery],
+        outcomes: Sequence[Outcome],
+        error: str,
+    ) -> None:
+        places = [(one.topic, one.partition, one.seq, one.subscriptions) for one in deliveries]
+        weight = len(places) + sum([len(place[3]) for place in places])
+        self._ring.add((gateway_id, places, outcomes, error), weight, self._now_ms())
+
+    # --- whoever asks ----------------------------------------------------------------------------
+
+    @property
+    def since_ms(self) -> int:
+        return self._ring.since_ms(self._now_ms())
+
+    def attempts(self, ref: PartitionRef, seq: int) -> tuple[Attempt, ...]:
+        """Those with this record, the oldest first; the last `ATTEMPTS_TOLD`."""
+        self._ring.forget_old(self._now_ms())
+        return tuple(self._found(ref, seq))[-ATTEMPTS_TOLD:]
+
+    def _found(self, ref: PartitionRef, seq: int) -> Iterator[Attempt]:
+        topic, partition = ref.topic, ref.partition
+        for at_ms, (gateway_id, places, outcomes, error) in self._ring:
+            for number, place in enumerate(places):
+                if place[2] == seq and place[1] == partition and place[0] == topic:
+                    outcome = outcomes[number] if len(outcomes) == len(places) else outcomes[0]
+                    yield Attempt(at_ms, gateway_id, outcome, place[3], error)

@@ -1,0 +1,153 @@
+"""What a gateway remembers for people who ask why a record (didn't) arrive.
+
+What lanes delivered, in one append per batch; what subscribers were told that they don't get; and
+how far those were that have left. How far the others are, they know themselves (telling.py).
+Invariant: nothing is ever decided by it, and documents aren't kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headgate.decide.explaining.ring import Ring
+from headgate.decide.feed.queue import Resync
+from headgate.model.delivery import Delivery, Outline, Verdict
+from headgate.model.event import PartitionRef
+from headgate.model.evidence import ATTEMPTS_TOLD, ENDED_TOLD, Attempt, Ended, LeftOut
+from headgate.ports.machine import Machine
+
+_Stretch = tuple[str, int, Sequence[int], Sequence[tuple[str, ...]], Sequence[Verdict]]
+"""Topic and partition of records, their seqs, whom each was for, and what was answered to each (or
+once for all of them)."""
+
+
+_ACCEPTED: tuple[Verdict, ...] = ("accepted",)
+
+
+@dataclass(frozen=True, slots=True)
+class _Former:
+    """A subscription that has ended: where it began and how far it was, by partition."""
+
+    id: str
+    topic: str
+    starts: Mapping[int, int]
+    positions: Mapping[int, int]
+    reason: str
+
+
+class GatewayEvidence:
+    """`size` counts records with the subscriptions each was for, and likewise the partitions of
+    those that have ended; 0 keeps nothing."""
+
+    def __init__(self, node_id: str, *, size: int, age_s: float, machine: Machine) -> None:
+        self._node_id = node_id
+        self._now_ms = now_ms = machine.wall_ms
+        age_ms, began_ms = round(age_s * 1_000), now_ms()
+        self._taken: Ring[Sequence[_Stretch]] = Ring(
+            capacity=size, age_ms=age_ms, began_ms=began_ms
+        )
+        self._left_out: Ring[LeftOut] = Ring(capacity=size, age_ms=age_ms, began_ms=began_ms)
+        self._former: Ring[_Former] = Ring(capacity=size, age_ms=age_ms, began_ms=began_ms)
+        self._keeps = self._taken.keeps
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def accepted(self, outline: Outline) -> None:
+        """All of a batch of ordinary records."""
+        if self._keeps:
+            topic, verdicts = outline.topic, _ACCEPTED
+            stretches: list[_Stretch] = []
+            weight = 0
+            for run in outline.runs:
+                stretches.append((topic, run.partition, run.seqs, run.subscriptions, verdicts))
+                weight += len(run.seqs) + sum(map(len, run.subscriptions))
+            self._taken.add(stretches, weight, self._now_ms())
+
+    def answered(self, deliveries: Sequence[Delivery], verdicts: Sequence[Verdict]) -> None:
+        """Anything else, one by one."""
+        if self._keeps and deliveries:
+            stretches: list[_Stretch] = [
+                (one.topic, one.partition, (one.seq,), (one.subscriptions,), (verdict,))
+                for one, verdict in zip(deliveries, verdicts, strict=True)
+            ]
+            weight = len(stretches) + sum([len(one.subscriptions) for one in deliveries])
+            self._taken.add(stretches, weight, self._now_ms())
+
+    def left_out(self, subscription_id: str, topic: str, resync: Resync) -> None:
+        """A subscriber was told that it doesn't get these."""
+        if self._keeps:
+            now_ms = self._now_ms()
+            said = LeftOut(
+                now_ms,
+                subscription_id,
+                topic,
+                resync.partition,
+                resync.after_seq,
+                resync.from_seq,
+                resync.reason,
+            )
+            self._left_out.add(said, 1, now_ms)
+
+    def ended(
+        self,
+        subscription_id: str,
+        topic: str,
+        *,
+        starts: Mapping[int, int],
+        positions: Mapping[int, int],
+        reason: str,
+    ) -> None:
+        if self._keeps:
+            former = _Former(subscription_id, topic, starts, positions, reason)
+            self._former.add(former, 1 + len(positions), self._now_ms())
+
+    # --- whoever asks ----------------------------------------------------------------------------
+
+    @property
+    def since_ms(self) -> int:
+        """From when on all of it is there."""
+        now_ms = self._now_ms()
+        return max(ring.since_ms(now_ms) for ring in (self._taken, self._left_out, self._former))
+
+    def attempts(self, ref: PartitionRef, seq: int) -> tuple[Attempt, ...]:
+        """What was answered when the record came, the oldest first; the last `ATTEMPTS_TOLD`."""
+        return tuple(self._found(ref, seq))[-ATTEMPTS_TOLD:]
+
+    def _found(self, ref: PartitionRef, seq: int) -> Iterator[Attempt]:
+        self._taken.forget_old(self._now_ms())
+        for at_ms, stretches in self._taken:
+            for topic, partition, seqs, subscriptions, verdicts in stretches:
+                if partition != ref.partition or topic != ref.topic or seq not in seqs:
+                    continue
+                at = seqs.index(seq)
+                verdict = verdicts[at] if len(verdicts) == len(seqs) else verdicts[0]
+                yield Attempt(at_ms, self._node_id, verdict, subscriptions[at])
+
+    def said_of(self, subscription_id: str, ref: PartitionRef, seq: int) -> LeftOut | None:
+        """The last that a subscriber was told which concerns the record."""
+        self._left_out.forget_old(self._now_ms())
+        found = None
+        for _, said in self._left_out:
+            where = said.subscription, said.topic, said.partition
+            is_here = where == (subscription_id, ref.topic, ref.partition)
+            if is_here and said.after_seq < seq < said.from_seq:
+                found = said
+        return found
+
+    def former(self, ref: PartitionRef) -> tuple[Ended, ...]:
+        """The last `ENDED_TOLD` of the topic that have ended."""
+        self._former.forget_old(self._now_ms())
+        found = [
+            Ended(
+                at_ms,
+                one.id,
+                one.topic,
+                one.starts.get(ref.partition, 0),
+                one.positions.get(ref.partition, 0),
+                one.reason,
+            )
+            for at_ms, one in self._former
+            if one.topic == ref.topic
+        ]
+        return tuple(found[-ENDED_TOLD:])

@@ -1,0 +1,97 @@
+"""What this gateway says when somebody asks about a record: what lanes brought, and how far each
+subscriber is.
+
+Looks at what the others know; nothing is changed by asking, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from headgate.decide.explaining.standing import stand_of
+from headgate.decide.feed.recent_ids import RecentIds
+from headgate.model.control import AskEvidence, Evidence
+from headgate.model.event import PartitionRef
+from headgate.model.evidence import ASKED_MAX, GatewayAccount, Whereabouts
+from headgate.services.gateway.evidence import GatewayEvidence
+from headgate.services.gateway.groups.consumers import Consumers
+from headgate.services.gateway.groups.target import Target
+from headgate.services.gateway.subscriptions.live import LiveSubscription
+from headgate.services.gateway.subscriptions.subscriptions import Subscriptions
+from headgate.telemetry import LogLine
+
+log = structlog.get_logger()
+
+
+class Telling:
+    """Implements hearing.Witness."""
+
+    def __init__(
+        self,
+        evidence: GatewayEvidence,
+        subscriptions: Subscriptions,
+        consumers: Consumers,
+        recent: RecentIds | None,
+    ) -> None:
+        self._evidence = evidence
+        self._subscriptions = subscriptions
+        self._consumers = consumers
+        self._recent = recent
+
+    def answer(self, asked: AskEvidence) -> Evidence:
+        """Whatever goes wrong with it, subscribers are none the worse."""
+        try:
+            return Evidence(asked.number, gateway=self._account(asked))
+        except Exception:
+            log.exception(LogLine.UNEXPECTED)
+            return Evidence(asked.number)
+
+    def _account(self, asked: AskEvidence) -> GatewayAccount:
+        ref, seq, evidence = asked.ref, asked.seq, self._evidence
+        names = asked.subscriptions[:ASKED_MAX]
+        here = {
+            name: one
+            for name in names
+            if (one := self._subscriptions.get(name)) is not None and one.closing is None
+        }
+        targets = self._consumers.targets_by_subscription() if here or asked.targets else {}
+        wanted = set(asked.targets)
+        first = None
+        if self._recent is not None and asked.identity:
+            first = self._recent.place_of(ref.topic, asked.identity)
+        return GatewayAccount(
+            evidence.since_ms,
+            evidence.attempts(ref, seq),
+            tuple(self._standing(one, targets.get(name), ref, seq) for name, one in here.items()),
+            evidence.former(ref),
+            tuple(name for name in names if name not in here),
+            first,
+            tuple(
+                self._standing(one, target, ref, seq)
+                for name, target in targets.items()
+                if target.owner.ref in wanted and (one := self._subscriptions.get(name)) is not None
+            ),
+        )
+
+    def _standing(
+        self, one: LiveSubscription, target: Target | None, ref: PartitionRef, seq: int
+    ) -> Whereabouts:
+        partition, feed = ref.partition, one.feed
+        acknowledged = one.acknowledged_of(partition)
+        if target is not None:
+            acknowledged = target.processed(partition)
+        slow = self._subscriptions.bounds.when_slow.of(one.subscription.priority)
+        return Whereabouts(
+            one.id,
+            one.starts.get(partition, 0),
+            feed.sent().get(partition, 0),
+            stand_of(feed, partition, seq),
+            "park" if one.subscription.shard else slow,
+            len(feed),
+            self._evidence.said_of(one.id, ref, seq),
+            target is not None and target.has_in_hand(partition, seq),
+            acknowledged,
+            target is not None and target.stopped,
+            "" if target is None else target.owner.ref.topic,
+            -1 if target is None else target.number,
+        )
