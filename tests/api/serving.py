@@ -20,6 +20,7 @@ from headgate.model.control import AckTopology
 from headgate.model.http import Route
 from headgate.model.topology import Topic
 from headgate.services.gateway.public.browsing import Browsing
+from headgate.services.gateway.public.explaining import Explaining
 from headgate.services.gateway.public.routes import PublicRoutes
 from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.wiring import roles
@@ -82,6 +83,7 @@ def routes_of_gateway() -> list[Route]:
         browsing=Browsing(nothing, topology=nothing, machine=nothing),
         crew=nothing,
         machine=nothing,
+        explaining=Explaining(nothing, nothing, topology=nothing, machine=ScriptedMachine()),
         version="",
         keep_alive_s=0.0,
         web_files={},

@@ -87,10 +87,13 @@ def identity(delivery: Delivery) -> str:
     A slash ends the id. One that has slashes of its own begins with a slash and its length, so that
     no two identities read the same.
     """
-    event_id = delivery.event_id
+    return identity_of(delivery.event_id, delivery.collection, delivery.key)
+
+
+def identity_of(event_id: str, collection: str, key: str | None) -> str:
     if not event_id or "/" in event_id:
         event_id = f"/{len(event_id)}:{event_id}"
-    return event_id if delivery.key is None else f"{event_id}/{delivery.collection}/{delivery.key}"
+    return event_id if key is None else f"{event_id}/{collection}/{key}"
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):

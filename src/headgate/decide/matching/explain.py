@@ -6,7 +6,7 @@ would have known the answer without asking.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from headgate.decide.filter.check import check
@@ -26,12 +26,14 @@ Use = Literal["indexed", "evaluated"]
 @dataclass(frozen=True, slots=True)
 class Explained:
     """One condition. `indexed` ones the index looks up; `alternative` numbers the sides of an ||
-    that the filter hangs on, and is 0 for conditions that must all hold."""
+    that the filter hangs on, and is 0 for conditions that must all hold. `node` is what it was
+    written as."""
 
     condition: str
     verdict: Verdict
     use: Use
     alternative: int = 0
+    node: Expression | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ def _conditions(node: Expression, document: object, alternative: int) -> list[Ex
             _named(_verdict(part, document)),
             "indexed" if number in indexed else "evaluated",
             alternative,
+            part,
         )
         for number, part in enumerate(parts)
     ]

@@ -39,16 +39,20 @@ from headgate.ports.transport import Accept, DeliveryListener
 from headgate.release import release
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.delivery import Deliveries
+from headgate.services.gateway.evidence import GatewayEvidence
 from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.groups.consumers import Consumers
 from headgate.services.gateway.groups.letters import GroupLetters
 from headgate.services.gateway.hearing import Hearing
+from headgate.services.gateway.public.asking import Asking
 from headgate.services.gateway.public.browsing import Browsing
+from headgate.services.gateway.public.explaining import Explaining
 from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.gateway.public.routes import PublicRoutes
 from headgate.services.gateway.rights import Rights
 from headgate.services.gateway.subscriptions.registering import Registering
 from headgate.services.gateway.subscriptions.subscriptions import Bounds, Subscriptions
+from headgate.services.gateway.telling import Telling
 from headgate.services.gateway.websocket import PATH as SUBSCRIBE_PATH
 from headgate.services.gateway.websocket import WebSocketServer
 from headgate.services.principals import KnownPrincipals
@@ -73,6 +77,14 @@ class DedupOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceOptions:
+    """How much is remembered of deliveries, and for how long."""
+
+    size: int = 20_000
+    age_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
 class GatewayOptions:
     """Ports of 0 take any free one. `advertised_host` is how others reach this gateway where the
     addresses it listens on don't say that; `origins` are those of web pages that may call it."""
@@ -90,6 +102,7 @@ class GatewayOptions:
     bounds: Bounds = field(default_factory=Bounds)
     consumers: ConsumerBounds = field(default_factory=ConsumerBounds)
     dedup: DedupOptions = field(default_factory=DedupOptions)
+    evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
     body_limit_bytes: int = 64 * 1024 * 1024
     waiting_bytes: int = 256 * 1024 * 1024
     keep_alive_s: float = 15.0
@@ -131,6 +144,12 @@ class Gateway:
         self._control = Control()
         crew = Crew("gateway")
         registering = Registering(self._control, crew)
+        evidence = GatewayEvidence(
+            options.node_id,
+            size=options.evidence.size,
+            age_s=options.evidence.age_s,
+            machine=machine,
+        )
         self._subscriptions = Subscriptions(
             options.node_id,
             options.bounds,
@@ -139,24 +158,26 @@ class Gateway:
             crew=crew,
             reader=reader,
             metrics=self._metrics,
+            evidence=evidence,
             machine=machine,
         )
         dedup = options.dedup
+        recent = RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s) if dedup.enabled else None
         self._deliveries = Deliveries(
             options.node_id,
             self._subscriptions,
             incarnation=options.incarnation,
-            recent=RecentIds(capacity=dedup.cache_size, ttl_s=dedup.ttl_s)
-            if dedup.enabled
-            else None,
+            recent=recent,
             redelivered=Redelivered(capacity=dedup.cache_size, ttl_s=dedup.ttl_s),
+            evidence=evidence,
             machine=machine,
         )
         self._calls = calls
         self._room = Room(options.waiting_bytes, setting="gateway.waiting_memory")
+        forwarder = Forwarder(calls, body_limit_bytes=options.body_limit_bytes, room=self._room)
         self._routes = PublicRoutes(
             self._subscriptions,
-            Forwarder(calls, body_limit_bytes=options.body_limit_bytes, room=self._room),
+            forwarder,
             coordinator_url=self._coordinator_url,
             ingest_urls=self._ingest_urls,
             knows=lambda name: self._control.topology.topic(name) is not None,
@@ -171,6 +192,13 @@ class Gateway:
             ),
             crew=crew,
             machine=machine,
+            explaining=Explaining(
+                reader,
+                Asking(forwarder, coordinator_url=self._coordinator_url, machine=machine),
+                topology=lambda: self._control.topology,
+                machine=machine,
+                masked=options.masked,
+            ),
             version=release(),
             keep_alive_s=options.keep_alive_s,
             web_files=web_files or {},
@@ -184,8 +212,14 @@ class Gateway:
         self._consumers = Consumers(
             self._subscriptions, self._control, checkpoints, options.consumers, self._letters
         )
+        telling = Telling(evidence, self._subscriptions, self._consumers, recent)
         self._hearing = Hearing(
-            self._control, registering, self._subscriptions, self._consumers, principals
+            self._control,
+            registering,
+            self._subscriptions,
+            self._consumers,
+            telling,
+            principals,
         )
         self._rights = None if principals is None else Rights(principals)
         self._websocket = WebSocketServer(
@@ -298,6 +332,7 @@ class Gateway:
             public_url=self.url,
             pid=self._machine.pid(),
             generation=self._control.topology.generation,
+            tells=True,
         )
 
     async def _report(self) -> None:

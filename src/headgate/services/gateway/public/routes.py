@@ -63,6 +63,7 @@ from headgate.model.web_files import WebFiles
 from headgate.ports.machine import Machine
 from headgate.services.gateway.public.browsing import Browsing
 from headgate.services.gateway.public.connectors import ConnectorRoutes
+from headgate.services.gateway.public.explaining import Explaining
 from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.gateway.public.leader_calls import LeaderCalls
 from headgate.services.gateway.public.producing import Producing
@@ -104,6 +105,7 @@ class PublicRoutes:
         browsing: Browsing,
         crew: Crew,
         machine: Machine,
+        explaining: Explaining,
         version: str,
         keep_alive_s: float,
         web_files: WebFiles,
@@ -117,6 +119,7 @@ class PublicRoutes:
         self._collect = collect
         self._browsing = browsing
         self.watching = Watching(self._leader, crew=crew, machine=machine)
+        self._explaining = explaining
         self._version = version
         self._keep_alive_s = keep_alive_s
         self._connectors = ConnectorRoutes(
@@ -203,6 +206,7 @@ class PublicRoutes:
             ),
             *self._browsing.table(),
             *self.watching.table(),
+            *self._explaining.table(),
             *self._connectors.table(),
             *self._letters(),
             *self._tokens(),

@@ -1,0 +1,127 @@
+"""Whether a consumer group has, gets or waits for a record.
+
+Each record is one target's of the group, by its key; a record about a whole collection is
+everybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.decide.explaining.facts import Facts
+from headgate.decide.explaining.given import Given
+from headgate.decide.explaining.predicates import conditions_of, verdict_on
+from headgate.decide.explaining.verdicts import Told, letter_told, unconcerned, unread_why
+from headgate.decide.groups.targets import target_of
+from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
+from headgate.model.evidence import Whereabouts
+from headgate.model.explain_api import ExplainedGroup
+from headgate.model.groups import Group
+from headgate.model.topology import Owner
+
+EVERY_TARGET = -1
+
+
+def target_for(record: Record, group: Group) -> int:
+    return EVERY_TARGET if record.op in WHOLE_COLLECTION else target_of(record, group.targets)
+
+
+def asked_targets(record: Record | None, groups: Sequence[Group]) -> list[PartitionRef]:
+    """Those of the record's topic that have it."""
+    if record is None:
+        return []
+    found = [(group, target_for(record, group)) for group in groups]
+    return [PartitionRef(group.id, number) for group, number in found if number != EVERY_TARGET]
+
+
+def explained_group(group: Group, given: Given, facts: Facts) -> ExplainedGroup:
+    looked = given.looked
+    if looked is None:
+        return ExplainedGroup(group.name, "unknown", given.told[1], where=group.where)
+    number = target_for(looked.record, group)
+    gateway, standing = _standing(group, number, facts)
+    owner = facts.owner_of(PartitionRef(group.id, number))
+    verdicts, conditions = verdict_on(looked, group.where), conditions_of(looked, group.where)
+    if not verdicts.concerns:
+        status, why = unconcerned(verdicts, conditions)
+    elif given.is_dry_run:
+        status, why = "matches", f"{_named(number)} of the group would get it"
+    elif number == EVERY_TARGET:
+        status, why = "unknown", "it is about a whole collection, so every target of it has it"
+    else:
+        status, why = _told(group, number, standing, owner, facts)
+    return ExplainedGroup(
+        group.name,
+        status,
+        why,
+        number,
+        "" if owner is None else owner.node_id,
+        gateway,
+        verdict=verdicts.verdict,
+        where=group.where,
+        conditions=conditions,
+        position=-1 if standing is None else standing.acknowledged,
+    )
+
+
+def _named(number: int) -> str:
+    return "every target" if number == EVERY_TARGET else f"target {number}"
+
+
+def _standing(group: Group, number: int, facts: Facts) -> tuple[str, Whereabouts | None]:
+    """Of its owner at present; a former one may still have it open, stopped."""
+    found = [
+        (gateway, one)
+        for gateway, account in facts.gateways.items()
+        for one in account.targets
+        if one.group == group.id and one.target == number
+    ]
+    found.sort(key=lambda one: one[1].stopped)
+    return found[0] if found else ("", None)
+
+
+def _told(
+    group: Group, number: int, standing: Whereabouts | None, owner: Owner | None, facts: Facts
+) -> Told:
+    letters = [one for one in facts.letters if one.group == group.name and one.topic == group.topic]
+    if letters:
+        return "dead" if letters[-1].state == "dead" else "parked", letter_told(letters[-1])
+    if standing is None:
+        if owner is not None:
+            return "unknown", (
+                f"target {number} of the group has this key, and no gateway says that "
+                f"{owner.node_id}, which owns it, has it open"
+            )
+        return "no_consumer", (
+            f"no consumer has target {number} of the group, which has this key: whether it was "
+            "processed before isn't known here; if not, whoever takes the target over gets it from "
+            "the log"
+        )
+    if facts.seq <= standing.start and facts.seq > standing.acknowledged:
+        return "before", f"the group, or its owner, began after seq {standing.start}"
+    if standing.left_out is not None:
+        return "skipped", f"its consumer was told to resync ({standing.left_out.reason})"
+    if standing.unacknowledged:
+        return "in_hand", f"target {number}'s consumer has it, and hasn't acknowledged it"
+    if facts.seq <= standing.acknowledged:
+        return "processed", (
+            f"target {number} has processed everything of {facts.ref} up to seq "
+            f"{standing.acknowledged}"
+        )
+    if standing.stopped:
+        return "held", f"target {number} is on its way to another consumer, who gets it"
+    match standing.stand:
+        case "passed":
+            return "delivered", f"target {number}'s consumer was handed it"
+        case "waiting":
+            return "waiting", f"it waits at the gateway for target {number}'s consumer"
+        case "behind":
+            return "catching_up", (
+                f"target {number} reads the log, and is at seq {standing.position} of {facts.ref}"
+            )
+        case "held":
+            return "held", "its gateway hands out nothing for now"
+        case _:
+            if facts.lane is not None and facts.lane.awaits:
+                return "on_the_way", "a lane has read it, and its gateway hasn't answered yet"
+            return "unread", unread_why(facts)

@@ -1,0 +1,193 @@
+"""Says where a record is and why it did (not) reach somebody: /v1/explain.
+
+The record and the topology are known here; the coordinator says who is subscribed, and asks lanes
+and gateways what they remember (model/account.py). Every answer passes `Sight`, the one place that
+decides what of it whoever asks may see. Invariants: nothing is consumed, moved or delivered by
+asking; a request waits for ASK_TIMEOUT_S at most, and computes in turns; where somebody can't be
+asked, the answer says what that leaves unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headgate import errors
+from headgate.decide.browsing.showing import Masks
+from headgate.decide.explaining.disclosure import Everything, Sight
+from headgate.decide.explaining.facts import Facts
+from headgate.decide.explaining.given import Given, dry_run_of, found
+from headgate.decide.explaining.groups import asked_targets
+from headgate.decide.explaining.question import PARAMETERS, Question, about_dry_run, question_of
+from headgate.decide.explaining.told import Chosen, explanation_of
+from headgate.decide.filter.plan import compile_filter
+from headgate.decide.produce.unknown_topic import unknown_topic
+from headgate.model.account import Account, AccountQuestion
+from headgate.model.delivery import identity_of
+from headgate.model.event import PartitionRef
+from headgate.model.explain_api import DryRun, Explanation, RecordStatus
+from headgate.model.http import Parameter, Request, Response, Route, json_response
+from headgate.model.topology import Topic, Topology
+from headgate.ports.log import LogReader
+from headgate.ports.machine import Machine
+from headgate.services.gateway.public.asking import Asking
+from headgate.services.gateway.public.finding import Finding, Place
+from headgate.services.gateway.public.turns import Turns
+
+MAX_BODY_BYTES = 2 * 1024 * 1024
+EVERYTHING = Everything()
+
+
+class Explaining:
+    """`topology` is what the gateway knows now; `masked` are the paths that `ui.mask` names;
+    `sight` says what whoever sent a request may see."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        asking: Asking,
+        *,
+        topology: Callable[[], Topology],
+        machine: Machine,
+        masked: Sequence[str] = (),
+        sight: Callable[[Request], Sight] = lambda _: EVERYTHING,
+    ) -> None:
+        self._reader = reader
+        self._asking = asking
+        self._topology = topology
+        self._machine = machine
+        self._masks = Masks(masked)
+        self._sight = sight
+        self._finding = Finding(reader, machine)
+        self._turns = Turns(
+            at_once=2,
+            waiting_max=32,
+            wait_s=10.0,
+            refused="too many ask what became of records here at the moment; try again",
+        )
+
+    def table(self) -> list[Route]:
+        return [
+            Route(
+                "GET",
+                "/v1/explain",
+                self._explain,
+                "Say where a record is, what became of it, and why somebody did (not) get it.",
+                response=Explanation,
+                parameters=tuple(Parameter(name, text) for name, text in PARAMETERS.items()),
+            ),
+            Route(
+                "POST",
+                "/v1/explain",
+                self._dry_run,
+                "Say who would get a document; nothing is produced or delivered.",
+                DryRun,
+                Explanation,
+            ),
+        ]
+
+    # --- a record --------------------------------------------------------------------------------
+
+    async def _explain(self, request: Request) -> Response:
+        question = question_of(request.query)
+        compile_filter(question.about.where)
+        sight = self._sight(request)
+        async with self._turns.turn():
+            place, elsewhere = await self._place(question, sight)
+            given = await self._given(*place)
+            if given.record is not None and not sight.record(given.record):
+                raise errors.NotFound(f"there is no record {place[0]}:{place[1]} for you to see")
+            chosen = await self._asking.chosen(given, question.about, sight, request)
+            facts = await self._facts(given, chosen, request)
+            return json_response(
+                explanation_of(
+                    given,
+                    facts,
+                    chosen,
+                    question.about,
+                    topology=self._topology(),
+                    sight=sight,
+                    elsewhere=elsewhere,
+                )
+            )
+
+    async def _place(self, question: Question, sight: Sight) -> tuple[Place, list[Place]]:
+        """Where the record is, and where else the same event."""
+        if question.place is not None:
+            ref, _ = question.place
+            topic = self._topic(ref.topic, sight)
+            if ref not in topic.all_refs():
+                last = len(topic.all_refs()) - 1
+                raise errors.NotFound(
+                    f"topic {ref.topic} has no partition {ref.partition}: it has 0 to {last}",
+                    name=str(ref),
+                )
+            return question.place, []
+        if question.topic:
+            topics = [self._topic(question.topic, sight)]
+        else:
+            topics = [one for one in self._topology().topics if sight.topic(one.name)]
+        refs = [ref for topic in topics for ref in topic.all_refs()]
+        places = await self._finding.places(question.event_id, refs)
+        return places[0], places[1:]
+
+    def _topic(self, name: str, sight: Sight) -> Topic:
+        topology = self._topology()
+        topic = topology.topic(name)
+        if topic is None or not sight.topic(name):
+            known = [one.name for one in topology.topics if sight.topic(one.name)]
+            raise unknown_topic(name, known, is_wanted=False)
+        return topic
+
+    async def _given(self, ref: PartitionRef, seq: int) -> Given:
+        """What the log has there."""
+        extent = await self._reader.extent(ref)
+        why: RecordStatus = "missing"
+        if seq > extent.head:
+            why = "to_come"
+        elif seq < extent.earliest:
+            why = "gone"
+        else:
+            try:
+                records = await self._reader.read(ref, after_seq=seq - 1, limit=1)
+            except errors.CorruptRecord:
+                records, why = [], "corrupt"
+            if records and records[0].seq == seq:
+                return found(records[0], head=extent.head, masks=self._masks)
+        return Given(ref, seq, missing=why, earliest=extent.earliest, head=extent.head)
+
+    async def _facts(self, given: Given, chosen: Chosen, request: Request) -> Facts:
+        by_gateway: dict[str, list[str]] = {}
+        for one in chosen.subscriptions:
+            by_gateway.setdefault(one.gateway_id, []).append(one.id)
+        record = given.record
+        asked = AccountQuestion(
+            given.ref,
+            given.seq,
+            "" if record is None else identity_of(record.event_id, record.collection, record.key),
+            by_gateway,
+            asked_targets(record, chosen.groups),
+        )
+        account: Account | None = None
+        error = ""
+        try:
+            account = await self._asking.account(asked, request)
+        except errors.NotNow as reason:
+            error = reason.message
+        time_ms = 0 if record is None else record.time_ms
+        return Facts(given.ref, given.seq, account, error, time_ms)
+
+    # --- a document that isn't produced ----------------------------------------------------------
+
+    async def _dry_run(self, request: Request) -> Response:
+        body = await request.decode(DryRun, MAX_BODY_BYTES)
+        about = about_dry_run(body)
+        compile_filter(about.where)
+        sight = self._sight(request)
+        topic = self._topic(body.topic, sight)
+        async with self._turns.turn():
+            given = dry_run_of(body, topic, now_ms=self._machine.wall_ms(), masks=self._masks)
+            chosen = await self._asking.chosen(given, about, sight, request)
+            facts = Facts(given.ref, given.seq, None)
+            return json_response(
+                explanation_of(given, facts, chosen, about, topology=self._topology(), sight=sight)
+            )
