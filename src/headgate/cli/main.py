@@ -65,6 +65,10 @@ COMMANDS = {
     "subscribe": LazyCommand(
         "headgate.cli.subscribe:subscribe", "Print the events of a topic as they happen."
     ),
+    "explain": LazyCommand(
+        "headgate.cli.explain:explain", "Say what became of a record, and why (not) for whom."
+    ),
+    "filter": LazyCommand("headgate.cli.filter:app", "Try a filter on documents."),
     "status": LazyCommand("headgate.cli.status:status", "Show nodes, topics, moves and lag."),
     "dlq": LazyCommand(
         "headgate.cli.dlq:app", "Look at dead letters, send them again, or delete them."
