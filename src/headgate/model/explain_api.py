@@ -24,11 +24,12 @@ VALUE_CHARS_MAX = 200
 """Of one value that is shown beside a condition."""
 
 RecordStatus = Literal[
-    "unread", "on_the_way", "settled", "gone", "to_come", "corrupt", "missing", "dry_run"
+    "unread", "on_the_way", "settled", "in_log", "gone", "to_come", "corrupt", "missing", "dry_run"
 ]
 """Of the record: no lane has read it; one has, and somebody must still answer for it; settled.
 `gone`: the log had it, and retention took it; `to_come`: nothing has that place yet; `missing`: it
-would be there and isn't, so it was lost or left out."""
+would be there and isn't, so it was lost or left out; `in_log`: it is there, and what became of it
+isn't for whoever asks to see."""
 
 RecordOutcome = Literal[
     "acknowledged", "parked", "dead", "released", "unmatched", "told", "unknown", ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.model.access import Action, Area, Need, Scope
+from headgate.model.account import ACCOUNT_PATH, SUBSCRIPTIONS_PATH
 
 OPEN = Need(open=True)
 STATUS_ONLY = Need(open=True, status_only=True)
@@ -50,6 +51,8 @@ ROUTES: Mapping[tuple[str, str], Need] = {
     ("POST", "/v1/topics/{name}/produce"): _granted("produce", scope="named"),
     ("GET", "/v1/topics/{name}/records"): _SUBSCRIBE,
     ("GET", "/v1/subscribe"): _granted("subscribe", scope="asked"),
+    ("GET", "/v1/explain"): _granted("subscribe", scope="asked"),
+    ("POST", "/v1/explain"): _granted("subscribe", scope="asked"),
     # --- topics
     ("GET", "/v1/topics"): _granted("read", "topics", "asked"),
     ("POST", "/v1/topics"): _granted("write", "topics", "asked"),
@@ -92,7 +95,11 @@ ROUTES: Mapping[tuple[str, str], Need] = {
 }
 """By method and path, of every role; where two roles serve the same one, it needs the same."""
 
-BETWEEN_ROLES: Mapping[tuple[str, str], Need] = {}
+BETWEEN_ROLES: Mapping[tuple[str, str], Need] = {
+    # A gateway asks for whoever explains, with what they have said of themselves.
+    ("POST", ACCOUNT_PATH): _granted("read", "nodes"),
+    ("GET", SUBSCRIPTIONS_PATH): _granted("read", "nodes"),
+}
 """Routes that only nodes of the cluster call; /internal/ is before all of them."""
 INTERNAL = "/internal/"
 

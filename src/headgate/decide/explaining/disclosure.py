@@ -1,15 +1,22 @@
 """What of an explanation somebody may see: the one place that every answer goes through.
 
-Invariant: what isn't shown leaves no trace in the answer but in numbers that anybody may know: no
-name, no filter, no reason, and no sentence that is different because of it.
+Invariant: what isn't shown leaves no trace in the answer: no name, no filter, no reason, no sum,
+and no sentence that is different because of it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec.structs import replace
+
+from headgate.decide.access.deciding import enforced, knows_topic, may
+from headgate.decide.explaining.predicates import Looked, verdict_on
+from headgate.decide.filter.unparse import unparse
+from headgate.errors import Forbidden, Unauthorized
+from headgate.model.access import Principal
 from headgate.model.event import Record
-from headgate.model.subscription import Subscription
 
 
 class Sight(Protocol):
@@ -18,15 +25,16 @@ class Sight(Protocol):
     def topic(self, name: str) -> bool:
         """Whether they may know of this topic at all."""
 
-    def record(self, record: Record) -> bool:
-        """Whether they may see this record, and what became of it; if not, it isn't there."""
+    def record(self, record: Record) -> Record | None:
+        """As much of the record as they may see; None: to them it isn't there."""
 
-    def subscription(self, subscription: Subscription) -> bool:
-        """Whether they may see that it exists, with its filter and how it fares."""
+    def letters(self, topic: str) -> bool:
+        """Whether they may see the letters of a topic."""
 
     @property
     def system(self) -> bool:
-        """Whether they may see how nodes fare: owners, lanes, gateways, letters."""
+        """Whether they may see who is subscribed, and how nodes fare. Without that, nobody is asked
+        for them: they are told of the record, and what a filter makes of it."""
 
 
 class Everything:
@@ -38,10 +46,47 @@ class Everything:
         del name
         return True
 
-    def record(self, record: Record) -> bool:
-        del record
+    def record(self, record: Record) -> Record | None:
+        return record
+
+    def letters(self, topic: str) -> bool:
+        del topic
         return True
 
-    def subscription(self, subscription: Subscription) -> bool:
-        del subscription
-        return True
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What the grants of a principal say."""
+
+    principal: Principal
+
+    @property
+    def system(self) -> bool:
+        return may(self.principal, "read", "nodes")
+
+    def topic(self, name: str) -> bool:
+        return knows_topic(self.principal, name)
+
+    def letters(self, topic: str) -> bool:
+        return may(self.principal, "read", "letters", topic=topic)
+
+    def record(self, record: Record) -> Record | None:
+        """Without its earlier state where the grant excludes that."""
+        try:
+            held = enforced(self.principal, "subscribe", topic=record.topic)
+        except (Forbidden, Unauthorized):
+            return None
+        if held is None:
+            return record
+        where = unparse(held.expression)
+        if verdict_on(Looked.at(record, record), where).verdict != "match":
+            return None
+        if record.earlier is None:
+            return record
+        before = replace(record, document=record.earlier, earlier=None)
+        was_shown = verdict_on(Looked.at(before, before), where).verdict == "match"
+        return record if was_shown else replace(record, earlier=None)
+
+
+def sight_of(principal: Principal | None) -> Sight:
+    return Everything() if principal is None else Granted(principal)

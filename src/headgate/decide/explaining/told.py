@@ -36,6 +36,8 @@ from headgate.model.groups import Group
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topology
 
+NOT_YOURS = "what became of it, and who is subscribed, is for those who are granted read:nodes"
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -60,11 +62,13 @@ def explanation_of(
     elsewhere: Sequence[tuple[PartitionRef, int]] = (),
 ) -> Explanation:
     """Raises NotFound for a subscription that nobody knows."""
-    subscriptions = _subscriptions(given, facts, chosen, about, topology)
+    subscriptions = _subscriptions(given, facts, chosen, about, topology, sight)
     wanted = sum(one.verdict == "match" or one.left for one in subscriptions)
     outcome: RecordOutcome = ""
     status, why = given.told
-    if given.record is not None and not given.is_dry_run:
+    if given.record is not None and not given.is_dry_run and not sight.system:
+        status, why = "in_log", f"{given.ref}:{given.seq} is in the log; {NOT_YOURS}"
+    elif given.record is not None and not given.is_dry_run:
         marker = is_marker(given.record)
         status, outcome, why = outcome_of(facts, is_marker=marker, wanted=wanted)
     shown = None if given.looked is None else given.looked.shown_record
@@ -125,10 +129,14 @@ def _with_system(
 
 
 def _subscriptions(
-    given: Given, facts: Facts, chosen: Chosen, about: About, topology: Topology
+    given: Given, facts: Facts, chosen: Chosen, about: About, topology: Topology, sight: Sight
 ) -> list[ExplainedSubscription]:
     if about.where is not None:
         return [_nobodys(given, about.where)]
+    if not sight.system:
+        if about.subscription is not None:
+            raise NotFound(f"subscriptions are not shown here: {NOT_YOURS}; ask with --where")
+        return []
     found = [_explained(one, given, facts, topology) for one in chosen.subscriptions]
     if about.subscription is not None and not found and not chosen.error:
         found = [_former(about.subscription, given, facts)]

@@ -44,10 +44,11 @@ from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.groups.consumers import Consumers
 from headgate.services.gateway.groups.letters import GroupLetters
 from headgate.services.gateway.hearing import Hearing
-from headgate.services.gateway.public.asking import Asking
+from headgate.services.gateway.public.asking import ASK_TIMEOUT_S, Asking
 from headgate.services.gateway.public.browsing import Browsing
 from headgate.services.gateway.public.explaining import Explaining
 from headgate.services.gateway.public.forwarding import Forwarder
+from headgate.services.gateway.public.leader_calls import LeaderCalls
 from headgate.services.gateway.public.routes import PublicRoutes
 from headgate.services.gateway.rights import Rights
 from headgate.services.gateway.subscriptions.registering import Registering
@@ -194,7 +195,10 @@ class Gateway:
             machine=machine,
             explaining=Explaining(
                 reader,
-                Asking(forwarder, coordinator_url=self._coordinator_url, machine=machine),
+                Asking(
+                    LeaderCalls(forwarder, self._coordinator_url, timeout_s=ASK_TIMEOUT_S),
+                    machine=machine,
+                ),
                 topology=lambda: self._control.topology,
                 machine=machine,
                 masked=options.masked,

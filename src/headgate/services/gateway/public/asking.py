@@ -7,7 +7,7 @@ EXAMINE_S; subscribers of this gateway have a turn in between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TypeVar
@@ -34,20 +34,20 @@ from headgate.model.groups import Group
 from headgate.model.http import Headers, Request
 from headgate.model.subscription import Subscription
 from headgate.ports.machine import Machine
-from headgate.services.gateway.public.forwarding import Forwarder
+from headgate.services.gateway.public.leader_calls import LeaderCalls
 
 ASK_TIMEOUT_S = 10.0
+AUTHORIZATION = "authorization"
 EXAMINE_S = 3.0
 
 T = TypeVar("T")
 
 
 class Asking:
-    def __init__(
-        self, forwarder: Forwarder, *, coordinator_url: Callable[[], str], machine: Machine
-    ) -> None:
-        self._forwarder = forwarder
-        self._coordinator_url = coordinator_url
+    """Asks with what whoever explains has said of themselves: it is theirs to see, or nobody's."""
+
+    def __init__(self, leader: LeaderCalls, *, machine: Machine) -> None:
+        self._leader = leader
         self._now_s = machine.monotonic_s
 
     async def account(self, asked: AccountQuestion, request: Request) -> Account:
@@ -58,20 +58,20 @@ class Asking:
     async def chosen(self, given: Given, about: About, sight: Sight, request: Request) -> Chosen:
         """Who is shown, those first whom the record concerns. Of a group's targets, which are
         subscriptions like any other, the group itself tells."""
-        if about.where is not None:
+        if about.where is not None or not sight.system:
             return Chosen()
         try:
             if about.subscription is not None:
                 page = await self._page(request, id=about.subscription)
-                found = [one for one in page.subscriptions if _is_of(one, given, sight)]
+                found = [one for one in page.subscriptions if one.topic == given.ref.topic]
                 return Chosen(found, len(found))
             if given.looked is None:
                 return Chosen()  # nobody can be asked about what isn't there
-            return await self._examined(given, about, sight, request)
+            return await self._examined(given, about, request)
         except errors.NotNow as error:
             return Chosen(error=error.message)
 
-    async def _examined(self, given: Given, about: About, sight: Sight, request: Request) -> Chosen:
+    async def _examined(self, given: Given, about: About, request: Request) -> Chosen:
         seen = _Seen(about)
         pace, until_s, after = Pace(self._now_s), self._now_s() + EXAMINE_S, 0
         while after >= 0 and seen.examined < EXAMINED_MAX and self._now_s() < until_s:
@@ -79,7 +79,7 @@ class Asking:
             seen.groups += page.groups
             pace.begin()
             for one in page.subscriptions:
-                if one.shard is None and _is_of(one, given, sight):
+                if one.shard is None:
                     seen.take(one, given)
                 if pace.is_over():
                     await asyncio.sleep(0)
@@ -102,10 +102,10 @@ class Asking:
         query: str = "",
         body: bytes = b"",
     ) -> T:
-        asking = Request(method, path, request.receive, path, query, Headers())
-        answer = await self._forwarder.pass_on(
-            asking, body, self._coordinator_url(), timeout_s=ASK_TIMEOUT_S
-        )
+        said = request.headers.get(AUTHORIZATION)
+        headers = Headers([(AUTHORIZATION, said)] if said else ())
+        asking = Request(method, path, request.receive, path, query, headers)
+        answer = await self._leader.pass_on(asking, body)
         if answer.status != HTTPStatus.OK:
             raise errors.NotNow(f"the coordinator answered {answer.status}; try again")
         return msgspec.json.decode(answer.body, type=kind)
@@ -139,7 +139,3 @@ def _concerns(one: Subscription, given: Given) -> bool:
         return verdict_on(given.looked, one.where).concerns
     except errors.InvalidFilter:
         return False  # registered by another version: it can't be asked here
-
-
-def _is_of(one: Subscription, given: Given, sight: Sight) -> bool:
-    return one.topic == given.ref.topic and sight.subscription(one)

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from headgate import errors
 from headgate.decide.browsing.showing import Masks
-from headgate.decide.explaining.disclosure import Everything, Sight
+from headgate.decide.explaining.disclosure import Sight, sight_of
 from headgate.decide.explaining.facts import Facts
 from headgate.decide.explaining.given import Given, dry_run_of, found
 from headgate.decide.explaining.groups import asked_targets
@@ -34,12 +36,10 @@ from headgate.services.gateway.public.finding import Finding, Place
 from headgate.services.gateway.public.turns import Turns
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
-EVERYTHING = Everything()
 
 
 class Explaining:
-    """`topology` is what the gateway knows now; `masked` are the paths that `ui.mask` names;
-    `sight` says what whoever sent a request may see."""
+    """`topology` is what the gateway knows now; `masked` are the paths that `ui.mask` names."""
 
     def __init__(
         self,
@@ -49,14 +49,12 @@ class Explaining:
         topology: Callable[[], Topology],
         machine: Machine,
         masked: Sequence[str] = (),
-        sight: Callable[[Request], Sight] = lambda _: EVERYTHING,
     ) -> None:
         self._reader = reader
         self._asking = asking
         self._topology = topology
         self._machine = machine
         self._masks = Masks(masked)
-        self._sight = sight
         self._finding = Finding(reader, machine)
         self._turns = Turns(
             at_once=2,
@@ -90,14 +88,11 @@ class Explaining:
     async def _explain(self, request: Request) -> Response:
         question = question_of(request.query)
         compile_filter(question.about.where)
-        sight = self._sight(request)
+        sight = sight_of(request.principal)
         async with self._turns.turn():
-            place, elsewhere = await self._place(question, sight)
-            given = await self._given(*place)
-            if given.record is not None and not sight.record(given.record):
-                raise errors.NotFound(f"there is no record {place[0]}:{place[1]} for you to see")
+            given, elsewhere = await self._asked_for(question, sight)
             chosen = await self._asking.chosen(given, question.about, sight, request)
-            facts = await self._facts(given, chosen, request)
+            facts = await self._facts(given, chosen, sight, request)
             return json_response(
                 explanation_of(
                     given,
@@ -110,10 +105,10 @@ class Explaining:
                 )
             )
 
-    async def _place(self, question: Question, sight: Sight) -> tuple[Place, list[Place]]:
-        """Where the record is, and where else the same event."""
+    async def _asked_for(self, question: Question, sight: Sight) -> tuple[Given, list[Place]]:
+        """The record, and where else the same event is."""
         if question.place is not None:
-            ref, _ = question.place
+            ref, seq = question.place
             topic = self._topic(ref.topic, sight)
             if ref not in topic.all_refs():
                 last = len(topic.all_refs()) - 1
@@ -121,14 +116,19 @@ class Explaining:
                     f"topic {ref.topic} has no partition {ref.partition}: it has 0 to {last}",
                     name=str(ref),
                 )
-            return question.place, []
+            given = await self._given(ref, seq, sight)
+            if given is None:
+                raise errors.NotFound(f"there is no record {ref}:{seq} for you to see")
+            return given, []
         if question.topic:
             topics = [self._topic(question.topic, sight)]
         else:
             topics = [one for one in self._topology().topics if sight.topic(one.name)]
         refs = [ref for topic in topics for ref in topic.all_refs()]
-        places = await self._finding.places(question.event_id, refs)
-        return places[0], places[1:]
+        seen = await self._finding.found(
+            question.event_id, refs, lambda place: self._given(*place, sight)
+        )
+        return seen[0][1], [place for place, _ in seen[1:]]
 
     def _topic(self, name: str, sight: Sight) -> Topic:
         topology = self._topology()
@@ -138,8 +138,8 @@ class Explaining:
             raise unknown_topic(name, known, is_wanted=False)
         return topic
 
-    async def _given(self, ref: PartitionRef, seq: int) -> Given:
-        """What the log has there."""
+    async def _given(self, ref: PartitionRef, seq: int, sight: Sight) -> Given | None:
+        """What the log has there; None where that isn't for whoever asks to see."""
         extent = await self._reader.extent(ref)
         why: RecordStatus = "missing"
         if seq > extent.head:
@@ -152,10 +152,15 @@ class Explaining:
             except errors.CorruptRecord:
                 records, why = [], "corrupt"
             if records and records[0].seq == seq:
-                return found(records[0], head=extent.head, masks=self._masks)
+                record = sight.record(records[0])
+                if record is None:
+                    return None
+                return found(record, head=extent.head, masks=self._masks)
         return Given(ref, seq, missing=why, earliest=extent.earliest, head=extent.head)
 
-    async def _facts(self, given: Given, chosen: Chosen, request: Request) -> Facts:
+    async def _facts(self, given: Given, chosen: Chosen, sight: Sight, request: Request) -> Facts:
+        if not sight.system:
+            return Facts(given.ref, given.seq, None)
         by_gateway: dict[str, list[str]] = {}
         for one in chosen.subscriptions:
             by_gateway.setdefault(one.gateway_id, []).append(one.id)
@@ -171,6 +176,8 @@ class Explaining:
         error = ""
         try:
             account = await self._asking.account(asked, request)
+            if not sight.letters(given.ref.topic):
+                account = msgspec.structs.replace(account, letters=[])
         except errors.NotNow as reason:
             error = reason.message
         time_ms = 0 if record is None else record.time_ms
@@ -182,7 +189,7 @@ class Explaining:
         body = await request.decode(DryRun, MAX_BODY_BYTES)
         about = about_dry_run(body)
         compile_filter(about.where)
-        sight = self._sight(request)
+        sight = sight_of(request.principal)
         topic = self._topic(body.topic, sight)
         async with self._turns.turn():
             given = dry_run_of(body, topic, now_ms=self._machine.wall_ms(), masks=self._masks)

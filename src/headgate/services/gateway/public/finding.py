@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from headgate import errors
 from headgate.model.event import PartitionRef
@@ -22,6 +23,7 @@ ASKED_AT_ONCE, READ_AT_ONCE = 16, 2
 NEWEST = 500
 """Records of each partition that are looked through where the id isn't remembered."""
 
+T = TypeVar("T")
 Place = tuple[PartitionRef, int]
 _Look = Callable[[PartitionRef, str], Awaitable[list[Place]]]
 
@@ -31,20 +33,26 @@ class Finding:
         self._reader = reader
         self._now_s = machine.monotonic_s
 
-    async def places(self, event_id: str, refs: Sequence[PartitionRef]) -> list[Place]:
-        """Where it is, the first of them in the order of `refs`; raises NotFound, which says how
-        far was looked."""
+    async def found(
+        self,
+        event_id: str,
+        refs: Sequence[PartitionRef],
+        see: Callable[[Place], Awaitable[T | None]],
+    ) -> list[tuple[Place, T]]:
+        """Where it is, with what `see` makes of that, in the order of `refs`. What is nothing to
+        see is as if it weren't there, and looked for as long. Raises NotFound, which says how far
+        was looked."""
         until_s = self._now_s() + LOOK_S
-        remembered, asked = await self._each(
+        places, asked = await self._each(
             refs, until_s, self._remembered, event_id, at_once=ASKED_AT_ONCE
         )
-        if remembered:
-            return remembered
-        found, looked = await self._each(
+        if seen := await _seen(places, see):
+            return seen
+        places, looked = await self._each(
             refs, until_s, self._newest, event_id, at_once=READ_AT_ONCE
         )
-        if found:
-            return found
+        if seen := await _seen(places, see):
+            return seen
         short = event_id[:100]
         raise errors.NotFound(
             f"the log doesn't know the event id {short!r} any more, or never did: ids are "
@@ -94,3 +102,9 @@ class Finding:
             found += [(ref, one.seq) for one in records if one.event_id == event_id]
             after_seq = records[-1].seq
         return found
+
+
+async def _seen(
+    places: Sequence[Place], see: Callable[[Place], Awaitable[T | None]]
+) -> list[tuple[Place, T]]:
+    return [(place, one) for place in places if (one := await see(place)) is not None]
