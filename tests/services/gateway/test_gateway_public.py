@@ -218,6 +218,7 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
     ).json()
     assert document["openapi"].startswith("3.1")
     assert set(document["paths"]) == {
+        "/v1/explain",
         "/v1/tickets",
         "/v1/tokens",
         "/v1/tokens/{name}",
