@@ -16,7 +16,9 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.answering import HttpApp
 from headgate.decide.access.needs import INTERNAL, need_of
 from headgate.decide.access.needs import ROUTES as NEEDED
+from headgate.model.account import ACCOUNT_PATH, SUBSCRIPTIONS_PATH
 from headgate.model.http import Answer, Headers, Request, Response, Route, json_response
+from headgate.services.coordinator.evidence import EvidenceRoutes
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.routes import CoordinatorRoutes
 from headgate.services.principals import KnownPrincipals
@@ -47,7 +49,12 @@ PAGES = {"GET /", "GET /client.js", "GET /client.d.ts", "GET /ui", "GET /ui/"} |
     "GET /ui/{folder}/{name}",
 }
 EVERYBODY = PAGES | {"GET /health", "GET /openapi.json", "GET /v1/gateway"}
-SUBSCRIBES = {"GET /v1/subscribe", "POST /v1/tickets", "GET /v1/topics/{name}/records"}
+EXPLAINS = {"GET /v1/explain", "POST /v1/explain"}
+SUBSCRIBES = {
+    "GET /v1/subscribe",
+    "POST /v1/tickets",
+    "GET /v1/topics/{name}/records",
+} | EXPLAINS
 LETTERS, ONE_LETTER = "/v1/dead-letters", "/v1/dead-letters/{id}"
 CONNECTORS, CONNECTOR = "/v1/connectors", "/v1/connectors/{name}"
 TOPIC = "/v1/topics/{name}"
@@ -59,7 +66,8 @@ GRANTED: dict[str, set[str]] = {
     "revoked": set(),
     "producer": {f"POST {TOPIC}/produce", "GET /v1/topology"},
     # Of another topic: it may ask which there are, and hears of those that it may know of.
-    "elsewhere": {"GET /v1/topology", "GET /v1/topics", "GET /v1/subscribe", "POST /v1/tickets"},
+    "elsewhere": {"GET /v1/topology", "GET /v1/topics", "GET /v1/subscribe", "POST /v1/tickets"}
+    | EXPLAINS,
     "reader": SUBSCRIBES,
     "consumer": set(),
     "monitor": {"GET /metrics"},
@@ -116,6 +124,7 @@ def routes() -> dict[str, Route]:
         default_partitions=1,
         term=nothing,
         letters=_letters(),
+        evidence=EvidenceRoutes(nothing, nothing, machine),
         machine=machine,
         failures=nothing,
     )
@@ -189,6 +198,13 @@ async def test_what_each_kind_of_principal_is_answered(who: str) -> None:
     refused = 401 if who in ("nobody", "wrong", "expired", "revoked") else 403
     expected = {name: 200 if name in GRANTED[who] | EVERYBODY else refused for name in PUBLIC}
     assert answered == expected
+
+
+@pytest.mark.parametrize("name", [f"POST {ACCOUNT_PATH}", f"GET {SUBSCRIPTIONS_PATH}"])
+async def test_what_gateways_ask_for_others_is_for_who_may_read_nodes(name: str) -> None:
+    answered = {who: (await ask(name, who)).status for who in GRANTED}
+    granted = {"read-nodes", "admin", "admin-but"}
+    assert {who for who, status in answered.items() if status == 200} == granted
 
 
 async def test_everybody_hears_the_status_alone_who_is_not_granted_more() -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
 import msgspec
-import typer
 
+from headgate.cli.command_line import Argument, Option
 from headgate.cli.output import (
     NO_URL,
     JsonOption,
@@ -29,36 +29,36 @@ DOCUMENT_BYTES_MAX = 2 * 1024 * 1024
 
 
 def explain(
-    record: Annotated[str, typer.Argument(metavar="EVENT_ID|TOPIC:P:SEQ", help="The record.")] = "",
+    record: Annotated[str, Argument(metavar="EVENT_ID|TOPIC:P:SEQ", help="The record.")] = "",
     subscription: Annotated[
-        str | None, typer.Option("--subscription", metavar="ID", help="Only this subscription.")
+        str | None, Option("--subscription", metavar="ID", help="Only this subscription.")
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option("--where", metavar="CEL", help="Ask this filter, whoever is subscribed."),
+        Option("--where", metavar="CEL", help="Ask this filter, whoever is subscribed."),
     ] = None,
     topic: Annotated[
-        str, typer.Option("--topic", metavar="NAME", help="Where to look for the event id.")
+        str, Option("--topic", metavar="NAME", help="Where to look for the event id.")
     ] = "",
     document: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--document",
             metavar="FILE",
             help="Say who would get this document (- is standard input); nothing is delivered.",
         ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", help="With --document: the key of the event.")
+        str | None, Option("--key", help="With --document: the key of the event.")
     ] = None,
     collection: Annotated[
-        str, typer.Option("--collection", help="With --document: its collection.")
+        str, Option("--collection", help="With --document: its collection.")
     ] = "",
     matching: Annotated[
-        bool, typer.Option("--matching", help="Only subscriptions that the record concerns.")
+        bool, Option("--matching", help="Only subscriptions that the record concerns.")
     ] = False,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=500, help="How many subscriptions at most.")
+        int, Option("--limit", min=1, max=500, help="How many subscriptions at most.")
     ] = 20,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import msgspec
-import typer
 
+from headgate.cli.command_line import Argument, Group, Option
 from headgate.cli.explain import read_bytes
 from headgate.cli.output import JsonOption, console, print_json, say
 from headgate.errors import InvalidFilter, InvalidRequest
@@ -20,33 +21,23 @@ from headgate.errors import InvalidFilter, InvalidRequest
 if TYPE_CHECKING:
     from headgate.model.explain_api import ExplainedCondition, Verdict
 
-app = typer.Typer(
-    help="Try a filter on documents.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+app = Group(help="Try a filter on documents.")
 BYTES_MAX = 64 * 1024 * 1024
 SHOWN_MAX = 20
 """Documents that are shown condition by condition; all are counted."""
 NOBODY_MATCHES = 1
 
 
-@app.callback()
-def _group() -> None:
-    """Try a filter on documents."""
-
-
 @app.command("test")
 def try_on_documents(
-    where: Annotated[str, typer.Option("--where", metavar="CEL", help="The filter.")],
+    where: Annotated[str, Option("--where", metavar="CEL", help="The filter.")],
     file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="JSON documents, one per line, or one in all.")
+        str, Argument(metavar="[FILE]", help="JSON documents, one per line, or one in all.")
     ] = "-",
     key: Annotated[
-        str | None, typer.Option("--key", help="What _key is, where the filter asks for it.")
+        str | None, Option("--key", help="What _key is, where the filter asks for it.")
     ] = None,
-    collection: Annotated[str, typer.Option("--collection", help="What _collection is.")] = "",
+    collection: Annotated[str, Option("--collection", help="What _collection is.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Ask a filter of each document, and say which of its conditions hold.
@@ -67,7 +58,7 @@ def try_on_documents(
     failed = f", {counts['failed']} failed" if counts["failed"] else ""
     say(f"{counts['match']} of {total} documents match{failed}")
     if total and not counts["match"]:
-        raise typer.Exit(NOBODY_MATCHES)
+        raise click.exceptions.Exit(NOBODY_MATCHES)
 
 
 def _check(where: str) -> None:
