@@ -52,14 +52,18 @@ class WrittenLog(MemoryLogReader):
         version: int = 1,
         collection: str = "",
         headers: dict[str, str] | None = None,
+        event_id: str = "",
     ) -> Record:
+        """`event_id`: another one than it would have by its place."""
         ref = PartitionRef(topic, partition)
         stored = self._opened(ref, version)
         raw = document if isinstance(document, bytes) else msgspec.json.encode(document)
         before = None if earlier is None else msgspec.json.encode(earlier)
         seq = stored.state.head + 1
         beside = None if headers is None else msgspec.json.encode(headers)
-        event = Event(f"{ref}-{seq}", raw, key, op, collection, earlier=before, headers=beside)
+        event = Event(
+            event_id or f"{ref}-{seq}", raw, key, op, collection, earlier=before, headers=beside
+        )
         now_ms = 1_000 + seq if time_ms is None else time_ms
         stored.append(AppendRequest([event], version=version, now_ms=now_ms), mine=EPOCH)
         self.stored.grown(ref)
@@ -95,9 +99,14 @@ class WrittenLog(MemoryLogReader):
         document = records[at].document
         records[at] = replace(records[at], document=bytes([document[0] ^ 1]) + document[1:])
 
-    def lose_history(self, ref: PartitionRef) -> None:
-        """The store was put back to where this partition had never been."""
-        del self.stored.partitions[ref]
+    def lose_history(self, ref: PartitionRef, *, behind: int = 0) -> None:
+        """The store was put back to where this partition ended there, or had never been."""
+        if not behind:
+            del self.stored.partitions[ref]
+            return
+        stored = self.stored.partition(ref)
+        stored.records[:] = [one for one in stored.records if one.seq <= behind]
+        stored.state = msgspec.structs.replace(stored.state, head=min(behind, stored.state.head))
 
     def move_on(self, ref: PartitionRef, head: int) -> None:
         """No seq up to `head` is given out any more."""

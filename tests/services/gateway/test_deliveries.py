@@ -178,6 +178,7 @@ async def stage(
         registering,
         crew=crew,
         reader=WrittenLog(),
+        settled=MemoryCheckpointStore().list,
         metrics=GatewayMetrics(),
         evidence=evidence,
         machine=machine,

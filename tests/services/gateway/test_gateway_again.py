@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from headgate.decide.delivery.gaps import Gap, notice
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
+from headgate.model.position import Position
+from headgate.services.gateway.subscriptions import log_ends
 from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.services.gateway.world import World, running, until
 from tests.written_log import TOPIC
@@ -81,6 +84,34 @@ async def test_a_gap_hides_nothing_that_lanes_read_without_those_who_hear_of_it(
     record, told = [await client.next() for _ in range(2)]
     assert record["seq"] == 2
     assert (told["type"], told["after"], told["from"]) == ("resync", 2, 4)
+
+
+async def test_who_comes_back_to_a_log_that_lost_its_history_hears_of_all_that_is_lost(
+    world: World,
+) -> None:
+    """Lanes have read further than it reaches, and only know what is lost behind that."""
+    for n in range(1, 6):
+        world.log.append({"n": n})
+    world.checkpoints.put(REF, Position(settled=5))
+    world.log.lose_history(REF, behind=2)
+    client = await world.connection()
+    await client.subscribe("all", from_="earliest")
+    assert await client.events(2) == [(0, 1), (0, 2)]
+    world.log.move_on(REF, 50)
+    await world.lanes.deliver([lost(6, 50)])
+    told = await client.next()
+    assert (told["type"], told["after"], told["from"]) == ("resync", 2, 51)
+
+
+async def test_nobody_waits_for_the_store_of_positions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_ends, "MOMENT_S", 0.01)
+    world.checkpoints.takes_s = 60.0
+    world.log.append({"n": 1})
+    client = await world.connection()
+    await client.subscribe("all", from_="earliest")
+    assert await client.events(1) == [(0, 1)]
 
 
 async def test_a_redelivery_comes_though_it_was_here_before_and_is_marked(world: World) -> None:

@@ -133,6 +133,7 @@ class Receiving:
             registering,
             crew=crew,
             reader=EmbeddedLogReader(DataFolder.open(data)),
+            settled=MemoryCheckpointStore().list,
             metrics=GatewayMetrics(),
             evidence=evidence,
             machine=THIS_MACHINE,

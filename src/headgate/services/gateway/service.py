@@ -158,6 +158,7 @@ class Gateway:
             registering,
             crew=crew,
             reader=reader,
+            settled=checkpoints.list,
             metrics=self._metrics,
             evidence=evidence,
             machine=machine,

@@ -2,15 +2,15 @@
 
 Invariants: whatever subscribes, a subscriber or a target of a consumer group, its grant's filter is
 ANDed to its own here, before anybody matches with it, and nowhere else. Between the heads that are
-taken before registering and the heads that are taken after every lane adopted the subscription,
-records come from the log; after those, from the lanes. So when `subscribe` returns, nothing after
-`subscriber.starts` can be missed.
+taken before registering and the ends that are taken after every lane adopted the subscription
+(log_ends.py), records come from the log; after those, from the lanes. So when `subscribe` returns,
+nothing after `subscriber.starts` can be missed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -38,6 +38,7 @@ from headgate.services.gateway.fences import Fences
 from headgate.services.gateway.subscriptions.broadcast import Broadcasts
 from headgate.services.gateway.subscriptions.catch_up import CatchUp
 from headgate.services.gateway.subscriptions.live import Line, LiveSubscription, Totals
+from headgate.services.gateway.subscriptions.log_ends import LogEnds, Positions
 from headgate.services.gateway.subscriptions.placing import Placing
 from headgate.services.gateway.subscriptions.registering import Registering
 from headgate.services.gateway.subscriptions.restricted import RestrictedSubscription
@@ -120,6 +121,7 @@ class Subscriptions:
         *,
         crew: Crew,
         reader: LogReader,
+        settled: Callable[[], Awaitable[Positions]],
         metrics: GatewayMetrics,
         evidence: GatewayEvidence,
         machine: Machine,
@@ -131,6 +133,7 @@ class Subscriptions:
         self.bounds = self._bounds = bounds
         self.budget = Budget(bounds.memory_bytes)
         self._reader = reader
+        self._ends = LogEnds(reader, settled, crew)
         self._metrics = metrics
         self._machine = machine
         self._table: dict[str, LiveSubscription] = {}
@@ -229,14 +232,14 @@ class Subscriptions:
         self._bring_up(subscriber)  # while the log was looked at
         self.broadcasts.came(subscriber.subscription)
         try:
-            await self._adopt(subscriber, topic)
+            await self._adopt(subscriber, topic, begins_now=start == "now")
         except BaseException:
             await self.unsubscribe(subscriber)
             raise
         log.debug(LogLine.SUBSCRIBED, subscription=subscriber.id, topic=topic.name)
         return subscriber
 
-    async def _adopt(self, subscriber: LiveSubscription, topic: Topic) -> None:
+    async def _adopt(self, subscriber: LiveSubscription, topic: Topic, *, begins_now: bool) -> None:
         asked_s = self._machine.monotonic_s()
         times_forgotten = -1
         while times_forgotten != self._times_forgotten:  # else no lane may know of it any more
@@ -245,11 +248,14 @@ class Subscriptions:
                 subscriber.subscription, timeout_s=self._bounds.subscribe_timeout_s
             )
             # By now it may have more partitions, which lanes have read without this subscription.
-            extents = await self.extents(self._control.topology.topic(topic.name) or topic)
+            topic = self._control.topology.topic(topic.name) or topic
+            ends = self._ends
+            # Whoever begins now isn't owed what is settled.
+            read_to = await (ends.heads(topic) if begins_now else ends.to_be_read(topic))
         self._metrics.adoption_wait.observe(self._machine.monotonic_s() - asked_s)
         if subscriber.closing is not None:
             raise subscriber.closing
-        subscriber.feed.release({number: extent.head for number, extent in extents.items()})
+        subscriber.feed.release(read_to)
 
     def begin(
         self, subscriber: LiveSubscription, ready: Callable[[], None], line: Line | None = None
@@ -349,9 +355,9 @@ class Subscriptions:
             raise
 
     async def _aim(self, subscribers: list[LiveSubscription]) -> list[LiveSubscription]:
-        """Let each read the log up to its head; those whose topic can't be read now are left."""
+        """Let each read the log up to its end; those whose topic can't be read now are left."""
         left: list[LiveSubscription] = []
-        heads: dict[str, dict[int, int]] = {}
+        ends: dict[str, dict[int, int]] = {}
         for subscriber in subscribers:
             topic = self._control.topology.topic(subscriber.topic)
             if subscriber.closing is not None:
@@ -361,15 +367,14 @@ class Subscriptions:
                 left.append(subscriber)
                 continue
             try:
-                if topic.name not in heads:
-                    extents = await self.extents(topic)
-                    heads[topic.name] = {number: e.head for number, e in extents.items()}
+                if topic.name not in ends:
+                    ends[topic.name] = await self._ends.to_be_read(topic)
             except errors.HeadgateError as error:
                 log.warning(LogLine.CATCHING_UP, topic=topic.name, error=error.message)
                 left.append(subscriber)
                 continue
             self._forgotten.pop(subscriber.id, None)
-            subscriber.feed.release(heads[topic.name])
+            subscriber.feed.release(ends[topic.name])
             self.catch_up.wake(subscriber)
         return left
 
@@ -405,9 +410,7 @@ class Subscriptions:
 
     async def extents(self, topic: Topic) -> dict[int, Extent]:
         """What there is of each partition, also of those that nothing is appended to any more."""
-        refs = topic.all_refs()
-        found = await asyncio.gather(*(self._reader.extent(ref) for ref in refs))
-        return {ref.partition: extent for ref, extent in zip(refs, found, strict=True)}
+        return await self._ends.extents(topic)
 
 
 def limit_of(question: SubscribeRequest) -> Enforced | None:
