@@ -193,3 +193,34 @@ def test_what_lanes_went_on_without_at_the_end_of_a_version_is_late_and_not_lost
     taken = [feed.take() for _ in range(5)]
     places = [(one.partition, one.seq) for one in taken if isinstance(one, Item)]
     assert places == [(0, 1), (1, 1), (0, 2), (1, 2), (1, 3)]
+
+
+def two_into_one(starts: dict[int, int]) -> Feed[bytes]:
+    """Of a topic that had two partitions, of one and of three records, and has one now."""
+    former = FormerVersion(1, (0, 0), (1, 3))
+    topic = Topic("t", 1, version=2, after=(1,), former=(former,))
+    feed: Feed[bytes] = Feed(
+        starts, capacity=9, capacity_bytes=10_000, read_limit=3, lineage=lineage_of(topic)
+    )
+    feed.release({})
+    return feed
+
+
+def test_in_doubt_the_end_of_a_version_is_read_before_anything_of_the_next() -> None:
+    feed = two_into_one({0: 1, 1: 2})
+    feed.read_former()
+    assert feed.deliver(0, 2, b"{}") is Delivered.DEFERRED
+    reads = []
+    while (read := feed.next_read()) is not None:
+        reads.append((read.partition, read.after_seq))
+        feed.replayed(read, read.after_seq + 1, [(read.after_seq + 1, b"{}")])
+    assert reads == [(1, 2), (0, 1)]
+
+
+def test_in_doubt_nothing_is_read_behind_what_has_come_already() -> None:
+    """When that came, all was sure: what it went on without is a dead letter."""
+    feed = two_into_one({0: 1, 1: 2})
+    assert feed.deliver(0, 2, b"{}") is Delivered.QUEUED
+    feed.read_former()
+    assert feed.live
+    assert feed.deliver(0, 3, b"{}") is Delivered.QUEUED

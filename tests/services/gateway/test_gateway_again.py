@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from headgate.decide.delivery.gaps import Gap, notice
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
 from headgate.model.position import Position
+from headgate.model.topology import FormerVersion, Topic
 from headgate.services.gateway.subscriptions import log_ends
 from headgate.services.gateway.subscriptions.subscriptions import Bounds
+from tests.services.gateway.doubles import topology
 from tests.services.gateway.world import World, running, until
 from tests.written_log import TOPIC
 
@@ -112,6 +115,27 @@ async def test_nobody_waits_for_the_store_of_positions(
     client = await world.connection()
     await client.subscribe("all", from_="earliest")
     assert await client.events(1) == [(0, 1)]
+
+
+async def test_nothing_of_a_version_passes_what_lanes_settled_without_a_gateway_that_is_cut_off(
+    world: World,
+) -> None:
+    """A lane that is cut off, too, delivers behind what another one settled for those it knew."""
+    client = await world.connection()
+    await client.subscribe("all")
+    await world.produce({"n": 1}, partition=1)
+    assert (await client.next())["seq"] == 1
+    former = FormerVersion(1, (0, 0), (0, 2))
+    topic = Topic(TOPIC, 1, version=2, after=(0,), former=(former,))
+    world.coordinator.publish(replace(topology(partitions=2), generation=9, topics=(topic,)))
+    await until(lambda: world.gateway._control.topology.generation == 9)
+    world.log.append({"n": 2}, partition=1)
+    world.coordinator.disconnect()
+    newer = world.lanes.delivery(
+        world.log.append({"n": 3}, version=2), tuple(world.coordinator.registry)
+    )
+    assert (await world.lanes.deliver([newer])).verdicts == ("accepted",)
+    assert await client.events(2) == [(1, 2), (0, 1)]
 
 
 async def test_a_redelivery_comes_though_it_was_here_before_and_is_marked(world: World) -> None:

@@ -57,7 +57,7 @@ from headgate.decide.feed.queue import (
     ResyncReason,
 )
 from headgate.decide.feed.redeliveries import Redeliveries, Redelivery, Sized
-from headgate.decide.log.lineage import Lineage
+from headgate.decide.log.lineage import Lineage, boundaries
 
 T = TypeVar("T", bound=Sized)
 
@@ -223,6 +223,19 @@ class Feed(Generic[T]):
         if self._lineage is None or self._held or self._targets.get(partition, 0) > position:
             return False
         return self._lineage.is_before(partition, seq, self._positions)
+
+    def read_former(self) -> None:
+        """Lanes may go on without it, in some partitions sooner than in others: from now on nothing
+        of a version comes before what the former ones end with was read in the log, unless some of
+        it has come already, when that was sure."""
+        if self._lineage is None:
+            return
+        for ref, last in boundaries(self._lineage.topic).items():
+            partition = ref.partition
+            position = self._positions.get(partition, 0)
+            if position < last and not self._lineage.is_before(partition, last, self._positions):
+                self._end_flow()
+                self._targets[partition] = max(last, self._targets.get(partition, 0))
 
     @property
     def takes_redeliveries(self) -> bool:

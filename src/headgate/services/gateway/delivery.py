@@ -115,6 +115,7 @@ class Deliveries:
                 f"this is another process of gateway {self._node_id} than the one it is for",
                 gateway_id=self._node_id,
             )
+        self._subscriptions.heed_silence()
         outline = batch.outline
         if self.stopping:
             count = len(batch.deliveries if outline is None else outline)

@@ -140,6 +140,8 @@ class Subscriptions:
         self._stopping = False
         self._returning: asyncio.Task[None] | None = None
         self._times_forgotten = 0
+        self._is_alert = False
+        """Whether the present silence of the coordinator is heeded."""
         self._forgotten: dict[str, LiveSubscription] = {}
         """Subscribers held since the coordinator forgot them, until the log has been looked at."""
         self.catch_up = CatchUp(
@@ -298,6 +300,7 @@ class Subscriptions:
         """Only a topic that was deleted on purpose ends its subscriptions; one that is merely
         absent may be back with the next topology."""
         self.fences.raise_to(topology.sources)
+        self._is_alert = False  # there may be another version to look at
         for subscriber in self:
             self._bring_up(subscriber)
         deleted = _deleted(topology)
@@ -309,6 +312,18 @@ class Subscriptions:
         topic = self._control.topology.topic(subscriber.topic)
         if topic is not None:
             subscriber.repartitioned(topic)
+
+    def heed_silence(self) -> None:
+        """Where the coordinator may have given us up, lanes that hear it go on without those who
+        are here, and one that doesn't delivers what comes behind that in other partitions. While
+        somebody knows that all was well, that is where former versions end."""
+        if self.are_known:
+            self._is_alert = False
+        elif not self._is_alert:
+            self._is_alert = True
+            for subscriber in self:
+                subscriber.feed.read_former()
+                self.catch_up.wake(subscriber)
 
     def refused(self, subscription_id: str, reason: errors.HeadgateError) -> None:
         subscriber = self._table.get(subscription_id)
