@@ -2,9 +2,10 @@
 can be, and apart from the code that it judges.
 
 A record is owed to whoever wants its kind, now or as it was before, and began before it was there.
-It is accounted for once it came, was told to be left out, or lies or lay in a dead letter for one
-of the subscriptions of whom it is owed to, or an operator skipped it. What comes unmarked comes in
-the order in which the records of its key were written, and once.
+It is accounted for once it, or the same event at another place, came, was told to be left out, or
+lies or lay in a dead letter for one of the subscriptions of whom it is owed to, or an operator
+skipped it. What comes unmarked comes in the order in which the records of its key were written,
+and once.
 
 What is about a whole collection is owed to whoever doesn't exclude that, and is about every key of
 its partition. That an origin has lost changes is owed to everybody, as news of what is left out.
@@ -24,6 +25,8 @@ from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import Topic
 from headgate.services.gateway.subscriptions.live import LiveSubscription
 
+MARGIN = 50
+"""Seqs that are left out where a log has lost its history."""
 Place = tuple[int, int]
 """Partition and seq."""
 Document = Mapping[str, Any]
@@ -41,6 +44,9 @@ class Written:
     earlier: Document | None = None
     says: Op | None = None
     about: str = ""
+    to: str = ""
+    """The new name of a collection that was renamed."""
+    event_id: str = ""
 
     @property
     def is_marker(self) -> bool:
@@ -53,7 +59,8 @@ class Written:
     def kind_for(self, kind: str | None, excludes: str = "") -> Literal["event", "left"] | None:
         """What whoever wants this kind (None: all), and nothing of one collection, hears of it."""
         if self.document is None:
-            return None if self.is_marker or self.about == excludes else "event"
+            is_excluded = self.about == excludes and self.to in ("", excludes)
+            return None if self.is_marker or is_excluded else "event"
         if kind in (None, self.document["kind"]):
             return "event"
         return "left" if self.earlier is not None and self.earlier["kind"] == kind else None
@@ -167,6 +174,10 @@ class Judge:
         """What would have been told to be left out, and lies in a letter."""
         self._numbers: dict[Place, int] = {}
         self._heads: Counter[int] = Counter()
+        self.has_moved_on = False
+        """Has a partition lost its history?"""
+        self._places: defaultdict[str, set[Place]] = defaultdict(set)
+        """Where each event is in the log."""
         self.resets: list[Place] = []
         """Partitions, and the seqs behind which all comes again."""
         self.retried: Counter[Place] = Counter()
@@ -187,6 +198,14 @@ class Judge:
         self._numbers[written.place] = len(self.written)
         self.written.append(written)
         self._heads[written.partition] = written.seq
+        if written.event_id:
+            self._places[written.event_id].add(written.place)
+
+    def moves_on(self, partition: int) -> int:
+        """The log has lost its history, and nothing up to there is given out again."""
+        self.has_moved_on = True
+        self._heads[partition] += MARGIN
+        return self._heads[partition]
 
     def new_client(
         self, kind: str | None, priority: Priority, gateway: str, excludes: str = ""
@@ -244,7 +263,7 @@ class Judge:
         if (message["type"], message["op"], message["document"]) != (
             written.kind_for(reader.kind, reader.excludes),
             written.op(self.soft_delete),
-            written.document,
+            {"to": written.to} if written.to else written.document,
         ):
             self.finds("not what was written", reader.name, message, written)
         return got
@@ -258,7 +277,9 @@ class Judge:
         return [
             one.place
             for one in self.written[since:]
-            if one.place not in known and reader.began_before(one) and self._wants(reader, one)
+            if known.isdisjoint(self._places[one.event_id] or {one.place})
+            and reader.began_before(one)
+            and self._wants(reader, one)
         ]
 
     def _wants(self, reader: Reader, written: Written) -> bool:
@@ -266,7 +287,8 @@ class Judge:
             return True
         if isinstance(reader, Share) and written.says is None:
             count = len(self.shares)
-            return partition_of(written.keys[0], collection="", count=count) == reader.number
+            [told_apart_by] = written.keys or [written.event_id]
+            return partition_of(told_apart_by, collection="", count=count) == reader.number
         return written.kind_for(reader.kind, reader.excludes) is not None
 
     def probed(self, since: int, readers: Iterable[Reader]) -> None:

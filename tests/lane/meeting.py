@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import random
 import sys
@@ -56,6 +57,7 @@ from headgate.model.topology import (
     GatewayRing,
     Node,
     Owner,
+    Placement,
     Repartition,
     Topic,
     Topology,
@@ -170,6 +172,7 @@ class MeetingGateway:
             registering,
             crew=crew,
             reader=meeting.log,
+            settled=meeting.checkpoints.list,
             metrics=GatewayMetrics(),
             evidence=evidence,
             machine=machine,
@@ -313,7 +316,8 @@ class Meeting:
         self.random = r = random.Random(seed)
         self.mode = r.choice(["direct", "direct", "broadcast", "consistent_hash"])
         self.soft_delete = r.choice(["", SOFT_DELETE])
-        self.topic = Topic(TOPIC, r.choice([1, 2, 3]))
+        placements: list[Placement] = ["keyed", "keyed", "keyed", "opportunistic"]
+        self.topic = Topic(TOPIC, r.choice([1, 2, 3]), r.choice(placements))
         self.generation = 1
         self.forgotten: set[str] = set()
         """The gateways that the coordinator doesn't know any more: nobody sends them anything."""
@@ -372,6 +376,8 @@ class Meeting:
         self.prefetch = r.choice([3, 100])
         self.under_way: asyncio.Task[None] | None = None
         """The repartition that is."""
+        self.corrupt: set[tuple[PartitionRef, int]] = set()
+        """Records that aren't what was appended."""
         self.tasks: list[asyncio.Task[Any]] = []
         self.met: Counter[tuple[str, str]] = Counter()
 
@@ -636,9 +642,16 @@ class Meeting:
         for _ in range(count):
             self.write(r.choice(KEYS))
 
+    @property
+    def has_keys(self) -> bool:
+        return self.topic.placement == "keyed"
+
     def write(self, key: str) -> None:
         r = self.random
-        partition = partition_of(key, collection="", count=self.topic.partitions)
+        if self.has_keys:
+            partition = partition_of(key, collection="", count=self.topic.partitions)
+        else:
+            partition = r.randrange(self.topic.partitions)
         kind, before = r.choice("xy"), r.choice("xy")
         pad = "." * r.choice([0, 0, 0, 0, 100, 3_000, 20_000])
         document: dict[str, Any] = {"kind": kind, "number": len(self.judge.written), "pad": pad}
@@ -651,28 +664,72 @@ class Meeting:
         record = self.log.append(
             document,
             partition=partition,
-            key=key,
+            key=key if self.has_keys else None,
             op="insert" if earlier is None else "update",
             earlier=earlier,
             version=self.topic.version,
         )
-        self.judge.wrote(Written(partition, record.seq, (key,), document, earlier))
+        keys = (key,) if self.has_keys else ()
+        self.judge.wrote(
+            Written(partition, record.seq, keys, document, earlier, event_id=record.event_id)
+        )
+
+    def write_twice(self, first: Written, partition: int) -> None:
+        """Its producer heard no answer, and the node that it asked next didn't know of it."""
+        record = self.log.append(
+            first.document,
+            partition=partition,
+            op="insert" if first.earlier is None else "update",
+            earlier=first.earlier,
+            version=self.topic.version,
+            event_id=first.event_id,
+        )
+        self.judge.wrote(dataclasses.replace(first, partition=partition, seq=record.seq))
 
     def write_about(self, op: Op, collection: str, partitions: Iterable[int]) -> None:
-        """What has neither a key nor a document."""
+        """What has neither a key nor, but for the new name, a document."""
         count = self.topic.partitions
+        to = COLLECTIONS[1 - COLLECTIONS.index(collection)] if op == "rename" else ""
         for partition in partitions:
             record = self.log.append(
-                b"null",
+                {"to": to} if to else b"null",
                 partition=partition,
                 op=op,
                 collection=collection,
                 version=self.topic.version,
             )
             keys = tuple(
-                key for key in KEYS if partition_of(key, collection="", count=count) == partition
+                key
+                for key in KEYS
+                if self.has_keys and partition_of(key, collection="", count=count) == partition
             )
-            self.judge.wrote(Written(partition, record.seq, keys, None, says=op, about=collection))
+            self.judge.wrote(
+                Written(partition, record.seq, keys, None, says=op, about=collection, to=to)
+            )
+
+    # --- what a disk does ------------------------------------------------------------------------
+
+    def flip(self, ref: PartitionRef, seq: int) -> None:
+        """It is corrupt from now on, or what it was again."""
+        if any(one.seq == seq for one in self.log.records.get(ref, ())):
+            self.log.flip(ref, seq)
+            self.corrupt ^= {(ref, seq)}
+        else:
+            self.corrupt.discard((ref, seq))
+
+    def restore(self) -> None:
+        for ref, seq in sorted(self.corrupt):
+            self.flip(ref, seq)
+
+    async def lose_history(self, ref: PartitionRef, after_s: float) -> None:
+        """Nothing is appended before its owner has moved it on behind all it gave out."""
+        head = self.judge.head(ref.partition)
+        kept = self.random.choice([0, self.random.randint(0, head)])
+        self.log.lose_history(ref, behind=kept)
+        self.corrupt = {(one, seq) for one, seq in self.corrupt if one != ref or seq <= kept}
+        head = self.judge.moves_on(ref.partition)
+        await asyncio.sleep(after_s)
+        self.log.move_on(ref, head)
 
     async def subscribe(self, client: Client, start: Start) -> bool:
         gateway = self.gateways[client.gateway]
@@ -839,6 +896,9 @@ class Meeting:
             "broadcast": self.mode == "broadcast",
             "placed by hash": self.mode == "consistent_hash",
             "soft deletes": bool(self.soft_delete),
+            "corrupt": bool(self.corrupt),
+            "lost": self.judge.has_moved_on,
+            "without keys": not self.has_keys,
         }
         return {name for name, is_so in true.items() if is_so}
 
@@ -1076,6 +1136,41 @@ class Life:
             if gone[0] > max(lane.lane.holding.read_seq(ref), m.settled(ref.partition)):
                 m.log.lose(ref, gone)
 
+    async def _twice(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        found = [one for one in m.judge.written[-10:] if one.event_id]
+        if m.has_keys or not found:
+            return
+        first = r.choice(found)
+        had = {one.partition for one in m.judge.written if one.event_id == first.event_id}
+        if others := sorted(set(range(m.topic.partitions)) - had):
+            m.write_twice(first, r.choice(others))
+
+    async def _corrupt(self) -> None:
+        m, r = self.meeting, self.meeting.random
+        ref = self._ref()
+        if m.random.random() < 0.4:
+            m.append(r.randint(1, 6))
+        whole = [one.seq for one in m.log.records.get(ref, ()) if one.document != b"null"]
+        if whole:
+            m.flip(ref, r.choice(whole[-6:]))
+
+    async def _restore(self) -> None:
+        self.meeting.restore()
+
+    async def _pass_corrupt(self) -> None:
+        """As the partition's state says that an operator should."""
+        m = self.meeting
+        for ref, seq in sorted(m.corrupt):
+            if m.settled(ref.partition) == seq - 1:
+                await m.reset(ref, seq, kill=m.random.random() < 0.3, resync=True)
+                return
+
+    async def _lose_history(self) -> None:
+        m, ref = self.meeting, self._ref()
+        if m.log.records.get(ref):
+            await m.lose_history(ref, m.random.choice([0.0, 0.5, 3.0]))
+
     async def _forget(self) -> None:
         gateway = self.meeting.gateways[self.meeting.random.choice(GATEWAYS)]
         if not gateway.is_away:
@@ -1142,6 +1237,7 @@ class Life:
         m.net.answers_to_lose = 0
         m.letters.failing = m.checkpoints.failing = None
         m.letters_mood.mood = m.positions_mood.mood = "well"
+        m.restore()
         for gateway in m.gateways.values():
             gateway.coordinator.refusing = None
             gateway.connect()
@@ -1292,6 +1388,11 @@ OPERATIONS: Mapping[str, float] = defaultdict(
         "stores_ail": 2,
         "retention": 1,
         "hole": 1,
+        "corrupt": 1,
+        "restore": 0.7,
+        "pass_corrupt": 0.7,
+        "lose_history": 0.4,
+        "twice": 2,
         "refuse": 1.5,
         "restart": 1.5,
         "move_target": 1.5,
@@ -1323,6 +1424,9 @@ def small_bounds(random: random.Random) -> Iterator[None]:
 
 async def life(seed: int) -> Life:
     one = Life(Meeting(seed))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, what: one.meeting.judge.finds("nobody hears of", what)
+    )
     with small_bounds(one.meeting.random):
         await one.live()
     return one
