@@ -3,8 +3,8 @@ every outcome into an answer.
 
 Invariant: each request is answered exactly once, errors with the documented body; a traceback goes
 to the log and never to the client; no handler is called for a web page that may not call, nor,
-where there is a gate, for whoever that doesn't let in. Whoever brings the requests, a server or a
-test, calls `answer`.
+where there is a gate, for whoever that doesn't let in, nor, where there is a cluster token, for
+anybody but the roles it is for. Whoever brings the requests, a server or a test, calls `answer`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import msgspec
 
 from headgate import errors
 from headgate.decide.http.page_requests import is_preflight, leave, preflight
+from headgate.decide.http.role_requests import check_caller
 from headgate.decide.http.routes import RouteTable
 from headgate.decide.http.web_pages import WebPages
+from headgate.decide.links.passes import PassKeeper
 from headgate.model.http import Answer, Request, Route, error_response
 from headgate.ports.access import Gate
 
@@ -26,13 +28,19 @@ log = logging.getLogger(__name__)
 
 class HttpApp:
     """Implements ports.http.App over a fixed route table. `pages` may call it, besides programs;
-    without a `gate` nobody has to say who they are."""
+    without a `gate` nobody has to say who they are; `keeper` knows what other roles have to show.
+    """
 
     def __init__(
-        self, routes: Iterable[Route], pages: WebPages | None = None, gate: Gate | None = None
+        self,
+        routes: Iterable[Route],
+        pages: WebPages | None = None,
+        gate: Gate | None = None,
+        keeper: PassKeeper | None = None,
     ) -> None:
         self.routes = tuple(routes)
         self._gate = gate
+        self._keeper = keeper or PassKeeper()
         self._pages = pages or WebPages()
         self._table = RouteTable(self.routes, self._pages)
 
@@ -42,6 +50,8 @@ class HttpApp:
         found = request
         try:
             route, found = self._table.find(request)
+            if route.callers:
+                check_caller(self._keeper, route, request)
             if self._gate is None:
                 answer = await route.handler(found)
             else:

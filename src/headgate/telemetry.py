@@ -99,6 +99,7 @@ class LogLine(StrEnum):
     TRANSPORT_OPEN = "transport_open"
     TRANSPORT_LOST = "transport_lost"
     TOKEN_REFUSED = "token_refused"  # noqa: S105 - the name of an event
+    PASS_REFUSED = "pass_refused"  # noqa: S105 - the same
     # subscribers
     SUBSCRIBED = "subscribed"
     UNSUBSCRIBED = "unsubscribed"

@@ -284,11 +284,31 @@ def test_a_loopback_address_needs_no_purpose(load: Load, host: str) -> None:
     "guard",
     [
         {"transport.token": "secret"},
+        {"security.cluster.tokens": "a-token-of-the-cluster"},
         {"routing.delivery.protocol": "nats", "transport.nats": "nats://10.0.0.1:4222"},
     ],
-    ids=["by a token", "by NATS"],
+    ids=["by a token", "by passes", "by NATS"],
 )
 def test_deliveries_that_are_guarded_are_open_to_nobody_else(
     load: Load, guard: dict[str, object]
 ) -> None:
     assert load(command_line={"gateway.client_address": "10.0.0.7", **guard}).warnings == []
+
+
+@pytest.mark.parametrize(
+    ("address", "guards"),
+    [
+        ("public.host", {"security.enabled": True}),
+        ("router.host", {"security.enabled": True}),
+        ("coordinator.host", {"security.enabled": True, "security.cluster.tokens": "x" * 30}),
+        ("ingest.host", {"security.enabled": True, "security.cluster.tokens": "x" * 30}),
+    ],
+)
+def test_a_guarded_address_is_opened_without_more(
+    load: Load, address: str, guards: dict[str, object]
+) -> None:
+    assert load(command_line={address: "10.0.0.7", **guards}).warnings == []
+    for left_out in guards:
+        less = {key: value for key, value in guards.items() if key != left_out}
+        with pytest.raises(InvalidConfig, match=f"{address}.* must be a loopback address.*guarded"):
+            load(command_line={address: "10.0.0.7", **less})

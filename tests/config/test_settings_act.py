@@ -45,7 +45,7 @@ def built_from(config: Config) -> object:
         roles.spark_settings(config, folder, node_id="router"),
         access.access_options(config),
         access.jwt_rules(config),
-        access.known_principals(config) is None,
+        access.known_principals(config, "gateway") is None,
         plan_of(LoadedConfig(config, origins, []), seed=1, seconds=None),
     )
 

@@ -68,7 +68,7 @@ class Stage:
         )
 
         async def pass_on(request: Request) -> Response:
-            return await forwarder.forward(request, urls[ONE], timeout_s=60.0)
+            return await forwarder.forward(request, urls[ONE], to="ingest", timeout_s=60.0)
 
         routes = [Route("POST", "/v1/topics/{name}/produce", pass_on)]
         port = await MemoryHttpListener(self.web).start(HttpApp(routes), "gateway", 0)

@@ -39,8 +39,8 @@ def test_grants_that_are_none_are_refused_by_their_key() -> None:
     ids=["enabled", "admin token"],
 )
 def test_everybody_has_to_say_who_they_are(security: SecuritySettings) -> None:
-    assert known_principals(Config()) is None
-    assert known_principals(Config(security=security)) is not None
+    assert known_principals(Config(), "gateway") is None
+    assert known_principals(Config(security=security), "gateway") is not None
 
 
 def test_the_key_of_a_coordinator_is_left_for_its_owner_alone(

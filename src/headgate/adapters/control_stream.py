@@ -338,15 +338,28 @@ class ServerStream:
                 return  # the peer has gone, as whoever reads from it hears
 
 
-async def serve_pipe(pipe: Pipe, serve: Serve, large: asyncio.Lock) -> None:
-    """One stream at the coordinator, from the first byte to its end."""
+async def serve_pipe(
+    pipe: Pipe, serve: Serve, large: asyncio.Lock, *, caller: str | None = None
+) -> None:
+    """One stream at the coordinator, from the first byte to its end. `caller` is the role that has
+    been shown: whoever says hello as another one is refused (None: nobody was asked)."""
     stream = ServerStream(pipe, large)
     try:
         hello = await stream.receive(within_s=HELLO_TIMEOUT_S)
     except InvalidRequest as error:
-        stream.send(Refused(error.message))
-        stream.hang()
-        await stream.write_until_hung()
+        await _refuse(stream, error.message)
         return
-    if isinstance(hello, Hello):
-        await serve(stream, hello)
+    if not isinstance(hello, Hello):
+        return
+    if caller not in (None, hello.role):
+        await _refuse(
+            stream, f"whoever shows the pass of a {caller} can't be a {hello.role} on that stream"
+        )
+        return
+    await serve(stream, hello)
+
+
+async def _refuse(stream: ServerStream, reason: str) -> None:
+    stream.send(Refused(reason))
+    stream.hang()
+    await stream.write_until_hung()

@@ -72,8 +72,8 @@ def refused(url: str, refusal: Refusal) -> HeadgateError:
             return TooLarge(f"gateway at {url} refused a batch as too large{said}", url=url)
         case 401 | 403:
             return NotNow(
-                f"gateway at {url} doesn't accept this router's transport.token; set the same on "
-                "both",
+                f"gateway at {url} doesn't accept what this router shows: set the same "
+                "security.cluster.tokens on both (or transport.token, without a cluster token)",
                 url=url,
             )
     return NotNow(f"gateway at {url} answered {refusal.status}{said}", url=url)

@@ -13,7 +13,6 @@ is of the same version as its gateways, or of the one before.
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Callable, Coroutine
 from functools import cached_property
 from typing import Any, TypeVar
@@ -59,10 +58,6 @@ _decode_reply = msgspec.json.Decoder(_Reply).decode
 
 
 # --- the lane's end ------------------------------------------------------------------------------
-
-
-def authorization_of(token: str) -> str:
-    return f"Bearer {token}"
 
 
 def encode_lines(batch: DeliveryBatch) -> bytes:
@@ -247,9 +242,8 @@ def reply_to(data: bytes, accept: Accept) -> bytes:
     try:
         return _encoder.encode(_Reply(answer=accept(read_batch(data))))
     except HeadgateError as error:
-        return _encoder.encode(_Reply(refusal=Refusal(error.status, error.message)))
+        return refusal_reply(error)
 
 
-def same_token(given: str, expected: str) -> bool:
-    """Whether an authorization carries the token, in a time that doesn't tell how much of it."""
-    return hmac.compare_digest(given.encode(), authorization_of(expected).encode())
+def refusal_reply(error: HeadgateError) -> bytes:
+    return _encoder.encode(_Reply(refusal=Refusal(error.status, error.message)))

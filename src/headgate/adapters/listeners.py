@@ -7,16 +7,16 @@ Whoever has no right token gets one sentence, and the log gets one line per peer
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
-from headgate.adapters.delivery_wire import same_token
 from headgate.adapters.http.delivery import delivery_routes
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
 from headgate.decide.http.web_pages import WebPages, is_loopback
+from headgate.decide.links.passes import Caller, PassKeeper, of_bearer
 from headgate.errors import HeadgateError, InvalidConfig, OperatorError, Unauthorized
 from headgate.model.addresses import reachable
 from headgate.model.delivery import Batch, DeliveryAnswer
@@ -26,19 +26,23 @@ from headgate.telemetry import LogLine
 log = structlog.get_logger()
 
 PORT_SETTING = "gateway.client_port"
+LANES: tuple[Caller, ...] = ("lane",)
+"""Whoever delivers."""
 PEERS_MAX = 1_000
 """Peers that the log is told about."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """`certificate` and `key` are the files of a server that speaks TLS; `authority` is the one
-    that vouches for NATS. A port of 0 takes any free one."""
+    """`keeper` knows what lanes have to show; where it asks for nothing, that is `token`, which is
+    also the one of NATS. `certificate` and `key` are the files of a server that speaks TLS;
+    `authority` is the one that vouches for NATS. A port of 0 takes any free one."""
 
     protocol: str = "http"
     host: str = "127.0.0.1"
     port: int = 0
     advertised_host: str = ""
+    keeper: PassKeeper = field(default_factory=PassKeeper)
     token: str = ""
     certificate: str = ""
     key: str = ""
@@ -49,6 +53,11 @@ class ListenerOptions:
     @property
     def secure(self) -> bool:
         return bool(self.certificate)
+
+    @property
+    def guard(self) -> Guard:
+        """Of a listener that lanes reach without anybody in between."""
+        return Guard(self.keeper if self.keeper.asks else PassKeeper.of_secret(self.token, LANES))
 
 
 def listener_for(
@@ -83,7 +92,7 @@ class HttpListener:
         self._options = options
         # Lanes are no web pages: none may deliver, whatever its origin.
         pages = WebPages.of(options.host, advertised=options.advertised_host)
-        self._app = HttpApp(delivery_routes(accept, Guard(options.token)), pages)
+        self._app = HttpApp(delivery_routes(accept, options.guard), pages)
         files = [Path(file) for file, _ in tls_files(options)]
         self._server = HttpServer(*files)
 
@@ -107,7 +116,7 @@ class GrpcListener:
         from headgate.adapters.grpc.delivery import GrpcDeliveryServer
 
         self._options = options
-        self._server = GrpcDeliveryServer(accept, Guard(options.token))
+        self._server = GrpcDeliveryServer(accept, options.guard)
 
     async def start(self) -> str:
         options = self._options
@@ -127,7 +136,8 @@ class GrpcListener:
 
 
 class NatsListener:
-    """NATS itself checks the token and speaks TLS: both are of the connection to it.
+    """NATS itself checks its token and speaks TLS: both are of the connection to it. A lane's pass
+    comes with every batch, because whoever may use NATS may send to a subject.
 
     A subject, unlike a port, may have several listeners, so it names the process: another one of
     the same name, which the coordinator refuses or has given up, knows none of the subscribers here
@@ -153,6 +163,7 @@ class NatsListener:
             name=node_id,
             token=options.token,
             authority=options.authority,
+            admit=Guard(options.keeper) if options.keeper.asks else None,
         )
 
     async def start(self) -> str:
@@ -172,27 +183,35 @@ class NatsListener:
 
 
 class Guard:
-    """Lets in whoever has the token; without one everybody."""
+    """Lets in lanes; where nothing is asked, everybody."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    def __init__(self, keeper: PassKeeper) -> None:
+        self._keeper = keeper
         self._told: set[str] = set()
 
+    @property
+    def asks(self) -> bool:
+        return self._keeper.asks
+
     def __call__(self, given: str, peer: str) -> None:
-        if not self._token or same_token(given, self._token):
+        if self._keeper.admits(of_bearer(given), LANES):
             return
         if peer not in self._told and len(self._told) < PEERS_MAX:
             self._told.add(peer)
             log.warning(LogLine.TOKEN_REFUSED, peer=peer, given=bool(given))
-        raise Unauthorized("the token is missing or wrong: set transport.token as this gateway has")
+        raise Unauthorized(
+            "the token is missing or wrong: set security.cluster.tokens as this gateway has (or "
+            "transport.token, without a cluster token)"
+        )
 
 
 def warn_if_open(options: ListenerOptions) -> None:
-    if not options.token and not is_loopback(options.host):
+    if not options.guard.asks and not is_loopback(options.host):
         log.warning(
             LogLine.TRANSPORT_OPEN,
             address=options.host,
-            hint="anybody who reaches gateway.client_address can deliver: set transport.token",
+            hint="anybody who reaches gateway.client_address can deliver: set "
+            "security.cluster.tokens",
         )
 
 

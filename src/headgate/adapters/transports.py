@@ -18,14 +18,22 @@ from headgate.ports.transport import DeliveryTransport, Meanwhile
 class Transports:
     """Implements ports.transport.DeliveryTransport for every kind of address.
 
+    `shown` is what gateways want to see, without which it is `token`; that is also the one of NATS.
     `authority` is the file of the certificate that vouches for gateways and for NATS, `nats` its
     servers. What is missing or wrong here is the operator's to mend, so a delivery may work later.
     """
 
     def __init__(
-        self, node_id: str, *, token: str = "", authority: str = "", nats: str = ""
+        self,
+        node_id: str,
+        *,
+        shown: str = "",
+        token: str = "",
+        authority: str = "",
+        nats: str = "",
     ) -> None:
         self._node_id = node_id
+        self._shown = shown
         self._token = token
         self._authority = authority
         self._nats = nats
@@ -60,13 +68,17 @@ class Transports:
         match scheme:
             case "http" | "https":
                 return HttpDeliveryTransport(
-                    self._node_id, token=self._token, authority=self._authority_pem()
+                    self._node_id,
+                    token=self._shown or self._token,
+                    authority=self._authority_pem(),
                 )
             case "grpc" | "grpcs":
                 from headgate.adapters.grpc.delivery import GrpcDeliveryTransport
 
                 return GrpcDeliveryTransport(
-                    self._node_id, token=self._token, authority=self._authority_pem()
+                    self._node_id,
+                    token=self._shown or self._token,
+                    authority=self._authority_pem(),
                 )
             case "nats":
                 return self._open_nats(url)
@@ -85,7 +97,11 @@ class Transports:
                 f"run pip install 'headgate[nats]' ({error})"
             ) from error
         return NatsDeliveryTransport(
-            self._node_id, self._nats, token=self._token, authority=self._authority
+            self._node_id,
+            self._nats,
+            token=self._token,
+            authority=self._authority,
+            shown=self._shown,
         )
 
     def _authority_pem(self) -> bytes:

@@ -48,15 +48,26 @@ def _has_keys(config: Config) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """An address that a role listens on; `open_to_all` is what whoever reaches it may do there."""
+    """An address that a role listens on; `open_to_all` is what whoever reaches it may do there,
+    unless it is `guarded` by what the settings `guards` ask for."""
 
     key: str
     open_to_all: str
     host: Callable[[Config], str]
-    guarded: Callable[[Config], bool] = lambda _: False
+    guarded: Callable[[Config], bool]
+    guards: str
 
     def is_open(self, config: Config) -> bool:
         return not is_loopback(self.host(config)) and not self.guarded(config)
+
+
+IDENTITIES = "security.enabled"
+PASSES = "security.cluster.tokens"
+BOTH = f"{IDENTITIES} and {PASSES}"
+
+
+def _asks_everybody(config: Config) -> bool:
+    return config.security.is_on and bool(config.security.cluster.tokens)
 
 
 DOORS: tuple[Door, ...] = (
@@ -64,20 +75,40 @@ DOORS: tuple[Door, ...] = (
         "public.host",
         "produce, subscribe, create and delete topics, and read dead letters",
         lambda c: c.public.host,
+        lambda c: c.security.is_on,
+        IDENTITIES,
     ),
     Door(
         "coordinator.host",
         "register as a node, take partitions over, and do what operators do",
         lambda c: c.coordinator.host,
+        _asks_everybody,
+        BOTH,
     ),
-    Door("ingest.host", "append to every topic", lambda c: c.ingest.host),
-    Door("router.host", "read metrics and health", lambda c: c.router.host),
+    Door(
+        "ingest.host",
+        "append to every topic",
+        lambda c: c.ingest.host,
+        _asks_everybody,
+        BOTH,
+    ),
+    Door(
+        "router.host",
+        "read metrics and health",
+        lambda c: c.router.host,
+        lambda c: c.security.is_on,
+        IDENTITIES,
+    ),
     Door(
         "gateway.client_address",
         "deliver to subscribers",
         lambda c: c.gateway.client_address,
         # NATS listens in its stead, and checks the token itself.
-        lambda c: bool(c.transport.token) or c.routing.delivery.protocol == "nats",
+        lambda c: (
+            bool(c.security.cluster.tokens or c.transport.token)
+            or c.routing.delivery.protocol == "nats"
+        ),
+        PASSES,
     ),
 )
 
@@ -85,8 +116,8 @@ DOORS: tuple[Door, ...] = (
 def _locked(door: Door) -> Rule:
     return Rule(
         door.key,
-        "be a loopback address, such as 127.0.0.1, because nobody has to say who they are yet, "
-        "or be opened to all with --insecure, which sets",
+        f"be a loopback address, such as 127.0.0.1, or be guarded (set {door.guards}; "
+        "see docs/security.md), or be opened to all with --insecure, which sets",
         "insecure",
         lambda c: c.insecure or not door.is_open(c),
     )

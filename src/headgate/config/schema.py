@@ -13,8 +13,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from headgate.config.cluster_tokens import references_fault
 from headgate.config.units import DurationUnit, SizeUnit, seconds, size_bytes
 from headgate.decide.http.web_pages import are_origins
+from headgate.decide.links.passes import TOKEN_CHARS_MIN
 from headgate.decide.planning.plan import IMBALANCE_MAX
 from headgate.decide.planning.starting_point import WEIGHT_MAX, WEIGHT_MIN
 
@@ -41,6 +43,12 @@ class Several:
 def _origins(text: str) -> str:
     if not are_origins(text):
         raise ValueError(text)
+    return text
+
+
+def _cluster_tokens(text: str) -> str:
+    if (fault := references_fault(text)) is not None:
+        raise ValueError(fault)
     return text
 
 
@@ -158,6 +166,16 @@ JwksAddress = Annotated[
 ]
 ClaimName = Annotated[
     str, Wording("the name of a claim"), Field(pattern=r"^[A-Za-z0-9_:/.-]{0,128}$")
+]
+ClusterTokenReferences = Annotated[
+    str,
+    Secret(whole=True),
+    Several(),
+    Wording(
+        f"one or two of: a secret of {TOKEN_CHARS_MIN} or more visible ASCII characters without a "
+        "comma, env:VARIABLE, file:PATH"
+    ),
+    AfterValidator(_cluster_tokens),
 ]
 _NATS_SERVER = r"(nats|tls)://[^\s,]+"
 NatsServers = Annotated[
@@ -377,9 +395,16 @@ class GatewaySettings(Section):
     when_slow: WhenSlowSettings = WhenSlowSettings()
 
 
+class ClusterSettings(Section):
+    tokens: ClusterTokenReferences = ""
+    """What the roles of a cluster show each other, the same everywhere (empty: they show nothing).
+    Of two both are taken, and the first is shown; see docs/security.md."""
+
+
 class TransportSettings(Section):
     token: Token = ""
-    """Shared secret: who delivers has to know it (empty: anybody may)."""
+    """Token of NATS; over HTTP and gRPC what lanes show to gateways where there are no
+    `security.cluster.tokens`, which guard everything that roles say to each other."""
     tls_certificate: str = ""
     """File of the certificate that gateways show, with its chain (empty: no TLS)."""
     tls_key: str = ""
@@ -584,6 +609,7 @@ class SecuritySettings(Section):
     admin_token: AdminToken = ""
     """An administrator's token, beside those of `headgate token create`."""
     jwt: JwtSettings = JwtSettings()
+    cluster: ClusterSettings = ClusterSettings()
 
     @property
     def is_on(self) -> bool:
@@ -603,8 +629,8 @@ class Config(Section):
     log_file_size: Size = size_bytes("16MiB")
     """Size above which `headgate up` begins a role's log file anew; the former one is kept."""
     insecure: bool = False
-    """Listen also where others than this machine reach a role and may do whatever it does, for as
-    long as nobody has to say who they are."""
+    """Listen also where others than this machine reach a role that nothing guards, and may do
+    whatever it does."""
     public: PublicSettings = PublicSettings()
     coordinator: CoordinatorSettings = CoordinatorSettings()
     ingest: IngestSettings = IngestSettings()

@@ -166,7 +166,8 @@ class Route:
     """`path` is a template such as `/v1/topics/{name}`; only public routes are published. With
     `also_status` the response has the same body under that status too. `accepts` are the media
     types that a body may be said to be, where that matters: none of them is one that a browser lets
-    any page send unasked."""
+    any page send unasked. `callers` are the roles that may call it where there is a cluster token;
+    without any it isn't for roles alone."""
 
     method: str
     path: str
@@ -180,6 +181,7 @@ class Route:
     parameters: tuple[Parameter, ...] = ()
     response_content_type: str = JSON
     accepts: tuple[str, ...] = ()
+    callers: tuple[str, ...] = ()
 
 
 def json_response(

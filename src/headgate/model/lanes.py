@@ -35,9 +35,11 @@ class CheckpointPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransportPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """What it takes to reach gateways, whatever they announce: the token they want, the file of the
-    certificate that vouches for them, and the servers of NATS."""
+    """What it takes to reach gateways, whatever they announce: the pass they want to see, the token
+    (of NATS, and of gateways that ask for no pass), the file of the certificate that vouches for
+    them, and the servers of NATS."""
 
+    shown: str = ""
     token: str = ""
     authority: str = ""
     nats: str = ""
@@ -50,6 +52,8 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     log: LogStore = LogStore()
     checkpoints: CheckpointPlace = CheckpointPlace()
     transport: TransportPlace = TransportPlace()
+    coordinator_pass: str = ""
+    """What lanes show to the coordinator."""
     mode: Mode = "direct"
     max_fanout: int = 3
     window_s: float = 120.0

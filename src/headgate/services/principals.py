@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,7 +19,8 @@ from headgate import errors
 from headgate.decide.access import deciding
 from headgate.decide.access.claims import ClaimRules, of_administrator, of_claims, of_token
 from headgate.decide.access.needs import INTERNAL, need_of
-from headgate.model.access import NOBODY, ApiToken, Need, Principal
+from headgate.decide.links.passes import PASS_HEADER, PassKeeper
+from headgate.model.access import NOBODY, ApiToken, Grant, Need, Principal
 from headgate.model.http import Answer, Request, Response, Route, json_response
 from headgate.ports.access import SignedClaims
 from headgate.ports.machine import Machine
@@ -35,6 +36,12 @@ TAKES_TICKETS = ("GET", "/v1/subscribe")
 """Only what an EventSource calls, which can send no header."""
 TICKET_MS = 15_000
 TICKET_BYTES = 24
+ROLES: Mapping[str, Principal] = {
+    # A node that hands on has let its producer in already.
+    "ingest": Principal("an ingest node", "role", (Grant("produce"),), role="ingest"),
+    "router": Principal("a router", "role", (Grant("read", "nodes"),), role="router"),
+}
+"""What the roles of the cluster may do at each other's public routes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +55,16 @@ class AccessOptions:
 
 
 class KnownPrincipals:
-    """`jwt` None: none are taken."""
+    """`jwt` None: none are taken. `keeper` knows what other roles have to show."""
 
     def __init__(
-        self, options: AccessOptions, machine: Machine, jwt: SignedClaims | None = None
+        self,
+        options: AccessOptions,
+        machine: Machine,
+        jwt: SignedClaims | None = None,
+        keeper: PassKeeper | None = None,
     ) -> None:
+        self._keeper = keeper or PassKeeper()
         self._options = options
         self._machine = machine
         self._jwt = jwt
@@ -185,7 +197,13 @@ class KnownPrincipals:
             raise _unknown()
         if (route.method, route.path) == TAKES_TICKETS and "ticket" in request.query:
             return await self.spend_ticket(request.query["ticket"])
-        return NOBODY
+        return self._role_of(request)
+
+    def _role_of(self, request: Request) -> Principal:
+        """Another role that asks for itself: what it passes on for somebody comes with who that
+        is, and a gateway asks for nothing else."""
+        caller = self._keeper.caller(request.headers.get(PASS_HEADER))
+        return NOBODY if caller is None else ROLES.get(caller, NOBODY)
 
     def error_for(self, request: Request, error: errors.UnknownTopic) -> errors.UnknownTopic:
         who = request.principal

@@ -9,8 +9,10 @@ import msgspec
 from headgate.adapters.embedded.folder import DataFolder, replace_file
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.config import Config
+from headgate.config.cluster_tokens import find_cluster_tokens
 from headgate.decide.access.claims import ClaimRules
 from headgate.decide.access.grants import all_parsed
+from headgate.decide.links.passes import Called
 from headgate.errors import DataFolderError, InvalidConfig, InvalidRequest
 from headgate.services.principals import AccessOptions, KnownPrincipals, digest_of
 
@@ -40,11 +42,14 @@ def access_options(config: Config) -> AccessOptions:
     )
 
 
-def known_principals(config: Config) -> KnownPrincipals | None:
-    """None where nobody has to say who they are."""
+def known_principals(config: Config, role: Called) -> KnownPrincipals | None:
+    """To whoever calls `role`. None where nobody has to say who they are."""
     if not config.security.is_on:
         return None
-    return KnownPrincipals(access_options(config), THIS_MACHINE, signed_claims(config))
+    tokens = find_cluster_tokens(config.security.cluster.tokens)
+    return KnownPrincipals(
+        access_options(config), THIS_MACHINE, signed_claims(config), tokens.keeper(role)
+    )
 
 
 def jwt_rules(config: Config) -> JwtRules:

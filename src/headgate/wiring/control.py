@@ -18,6 +18,9 @@ def _has_port(host: str) -> bool:
     return ":" in host.rpartition("]")[2]
 
 
-def connector(coordinators: str) -> Callable[[Callable[[], Hello]], ControlSession]:
-    """Opens control streams to whichever of `coordinators` (see `addresses`) leads."""
-    return lambda hello: GrpcControlSession(coordinators, hello)
+def connector(
+    coordinators: str, *, shown: str = ""
+) -> Callable[[Callable[[], Hello]], ControlSession]:
+    """Opens control streams to whichever of `coordinators` (see `addresses`) leads, and shows the
+    pass `shown`."""
+    return lambda hello: GrpcControlSession(coordinators, hello, shown=shown)

@@ -68,6 +68,7 @@ def _transport(place: TransportPlace, shared: Shared) -> DeliveryTransport:
     if place not in transports:
         transports[place] = Transports(
             f"lanes-{THIS_MACHINE.pid()}",
+            shown=place.shown,
             token=place.token,
             authority=place.authority,
             nats=place.nats,
@@ -95,7 +96,7 @@ def open_lane(spec: LaneSpec, shared: Shared) -> OpenedLane:
     transport = _transport(spec.settings.transport, shared)
     if shared.evidence is None:
         shared.evidence = evidence_of(spec.settings, THIS_MACHINE)
-    connect = connector(spec.coordinator)
+    connect = connector(spec.coordinator, shown=spec.settings.coordinator_pass)
     ports = LanePorts(
         reader,
         checkpoints,

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from headgate.adapters.embedded.folder import DataFolder
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.processes import free_port, is_port_free
 from headgate.config import Config, SettingSource, environment_of, inherited_environment
 from headgate.config.keys import KEYS
@@ -95,6 +96,7 @@ def _is_meant(origin: SettingSource, key: str) -> bool:
 
 ROLES = ("coordinator", "ingest", "gateway", "router")
 GOODBYE_S = 5.0
+TOKEN_BYTES = 32
 SPARK_STOP_S = 15.0
 
 
@@ -105,6 +107,16 @@ def _stop_timeout_s(config: Config, role: str) -> float:
     return in_flight_s + GOODBYE_S + (SPARK_STOP_S if role == "router" else 0.0)
 
 
+def with_cluster_token(config: Config) -> Config:
+    """Where people have to say who they are, roles that are started together show each other that
+    they belong to it; unless somebody names a token, one of this start."""
+    security = config.security
+    if not security.is_on or security.cluster.tokens:
+        return config
+    cluster = security.cluster.model_copy(update={"tokens": THIS_MACHINE.token(TOKEN_BYTES)})
+    return config.model_copy(update={"security": security.model_copy(update={"cluster": cluster})})
+
+
 def build_supervisor(
     config: Config,
     folder: DataFolder,
@@ -112,7 +124,7 @@ def build_supervisor(
     roles: Sequence[str] = ROLES,
 ) -> Supervisor:
     """These roles on this machine, as processes; `config` has its ports decided."""
-    inherited = inherited_environment()
+    inherited, config = inherited_environment(), with_cluster_token(config)
     folder.logs_dir.mkdir(exist_ok=True)
     commands = []
     for role in roles:

@@ -13,7 +13,9 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.notes import FileRouterNotes
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.config import Config, inherited_environment
+from headgate.config.cluster_tokens import find_cluster_tokens
 from headgate.decide.http.web_pages import origins_of
+from headgate.decide.links.passes import ClusterTokens
 from headgate.model.lanes import LaneSettings, TransportPlace
 from headgate.wiring.access import known_principals, leave_admin_key
 from headgate.wiring.control import addresses, connector
@@ -52,6 +54,10 @@ def node_id(config: Config, role: str) -> str:
 
 def incarnation() -> str:
     return THIS_MACHINE.token(16)
+
+
+def cluster_tokens(config: Config) -> ClusterTokens:
+    return find_cluster_tokens(config.security.cluster.tokens)
 
 
 def coordinator_settings(config: Config) -> CoordinatorSettings:
@@ -96,6 +102,7 @@ def coordinator_settings(config: Config) -> CoordinatorSettings:
         ),
         advertised_host=settings.advertise,
         origins=origins_of(config.public.origins),
+        keeper=cluster_tokens(config).keeper("coordinator"),
         alone=settings.store == "embedded",
         dead_letters_max_age_s=config.routing.dlq.max_age,
     )
@@ -107,8 +114,9 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
     from headgate.services.coordinator.service import Coordinator, CoordinatorPorts
 
     election, open_store = coordination(config, folder)
+    settings = coordinator_settings(config)
     return Coordinator(
-        coordinator_settings(config),
+        settings,
         CoordinatorPorts(
             election,
             open_store,
@@ -116,9 +124,9 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
             open_log_reader(log_store(config), folder),
             open_letters(log_store(config), folder),
             HttpServer(),
-            GrpcControlServer(),
+            GrpcControlServer(settings.keeper),
             THIS_MACHINE,
-            known_principals(config),
+            known_principals(config, "coordinator"),
             partial(leave_admin_key, folder),
         ),
     )
@@ -131,7 +139,7 @@ def ingest_options(config: Config) -> IngestOptions:
     from headgate.services.ingest.produce.appends import WriteBounds
     from headgate.services.ingest.produce.writing import WritingOptions
 
-    settings = config.ingest
+    settings, tokens = config.ingest, cluster_tokens(config)
     return IngestOptions(
         node_id=node_id(config, "ingest"),
         incarnation=incarnation(),
@@ -140,6 +148,8 @@ def ingest_options(config: Config) -> IngestOptions:
         port_setting="ingest.port",
         advertised_host=settings.advertise,
         origins=origins_of(config.public.origins),
+        keeper=tokens.keeper("ingest"),
+        passes=tokens.passes("ingest"),
         weight=settings.weight,
         writing=WritingOptions(
             limits=ProduceLimits(
@@ -181,17 +191,21 @@ def build_ingest(config: Config, folder: DataFolder) -> Ingest:
     from headgate.services.ingest.node import Ingest
     from headgate.wiring.origins import open_origin
 
+    options = ingest_options(config)
     return Ingest(
-        ingest_options(config),
+        options,
         writer=open_log_writer(log_store(config), folder),
         reader=open_log_reader(log_store(config), folder),
-        open_session=connector(addresses(config.ingest.server_address, config.ingest.server_port)),
+        open_session=connector(
+            addresses(config.ingest.server_address, config.ingest.server_port),
+            shown=options.passes.to("coordinator"),
+        ),
         settled=open_checkpoints(checkpoint_place(config), folder).list,
         http=Http1Server(),
         calls=PooledCalls(),
         open_origin=open_origin,
         machine=THIS_MACHINE,
-        principals=known_principals(config),
+        principals=known_principals(config, "ingest"),
     )
 
 
@@ -224,6 +238,7 @@ def gateway_options(config: Config) -> GatewayOptions:
         ws_port=public.ws_port,
         advertised_host=public.advertise,
         origins=origins_of(public.origins),
+        passes=cluster_tokens(config).passes("gateway"),
         masked=tuple(path.strip() for path in config.ui.mask.split(",") if path.strip()),
         bounds=Bounds(
             queue=settings.subscriber_queue,
@@ -260,6 +275,7 @@ def listener_options(config: Config) -> ListenerOptions:
         host=config.gateway.client_address,
         port=config.gateway.client_port,
         advertised_host=config.gateway.advertise,
+        keeper=cluster_tokens(config).keeper("gateway"),
         token=transport.token,
         certificate=transport.tls_certificate,
         key=transport.tls_key,
@@ -284,7 +300,8 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
         checkpoints=open_checkpoints(checkpoint_place(config), folder),
         letters=open_letters(log_store(config), folder) if config.routing.dlq.enabled else None,
         open_session=connector(
-            addresses(config.gateway.server_address, config.gateway.server_port)
+            addresses(config.gateway.server_address, config.gateway.server_port),
+            shown=options.passes.to("coordinator"),
         ),
         http=HttpServer(),
         calls=PooledCalls(),
@@ -297,7 +314,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
         connections=PicowsListener(),
         machine=THIS_MACHINE,
         web_files=packaged_files(),
-        principals=known_principals(config),
+        principals=known_principals(config, "gateway"),
     )
 
 
@@ -314,6 +331,7 @@ def router_settings(config: Config, folder: DataFolder) -> RouterSettings:
         http=(settings.host, settings.http_port),
         advertised_host=settings.advertise,
         origins=origins_of(config.public.origins),
+        passes=cluster_tokens(config).passes("router"),
         data=folder.root,
         lane=lane_settings(config),
     )
@@ -359,23 +377,29 @@ def build_router(config: Config, folder: DataFolder, windows: Windows | None = N
         windows = windows_on_spark(config, folder, node_id=settings.node_id, metrics=metrics)
     ports = RouterPorts(
         windows=windows,
-        connect=connector(addresses(config.router.server_address, config.router.server_port)),
+        connect=connector(
+            addresses(config.router.server_address, config.router.server_port),
+            shown=settings.passes.to("coordinator"),
+        ),
         notes=FileRouterNotes(folder.notes_dir(settings.node_id)),
         listener=HttpServer(),
         calls=PooledCalls(),
         machine=THIS_MACHINE,
-        principals=known_principals(config),
+        principals=known_principals(config, "router"),
     )
     return Router(settings, ports, metrics)
 
 
 def lane_settings(config: Config) -> LaneSettings:
     routing, reliability = config.routing, config.reliability
+    passes = cluster_tokens(config).passes("lane")
     return LaneSettings(
         log_level=config.log_level,
         log=log_store(config),
         checkpoints=checkpoint_place(config),
+        coordinator_pass=passes.to("coordinator"),
         transport=TransportPlace(
+            shown=passes.to("gateway"),
             token=config.transport.token,
             authority=config.transport.tls_authority,
             nats=config.transport.nats,

@@ -36,8 +36,15 @@ class Server:
     is_closed: bool = False
     is_connected: bool = True
 
-    async def request(self, _subject: str, data: bytes, timeout: float) -> Reply:  # noqa: ASYNC109
+    async def request(
+        self,
+        _subject: str,
+        data: bytes,
+        timeout: float,  # noqa: ASYNC109
+        headers: dict[str, str] | None,
+    ) -> Reply:
         assert timeout > 0
+        assert headers is None
         assert len(data) <= self.max_payload
         return Reply(reply_to(data, self.accept))
 

@@ -79,7 +79,7 @@ class Peer:
         match message:
             case control.Welcome(resumed=resumed, learning=learning):
                 self.resumed = resumed
-                if learning:
+                if learning and self.role not in ("client", "lane"):
                     self.say(control.Recall(self.topology))
             case control.PushTopology(topology):
                 self.pushes += 1

@@ -185,6 +185,32 @@ def reported(name: str = "orders", **said: Any) -> ConnectorReport:
         pytest.param(
             "gateway", control.RouterReport("starting", 1, 0.0), "RouterReport", id="a gateway"
         ),
+        pytest.param("client", control.Recall(Topology(1)), "Recall isn't", id="a client's memory"),
+        pytest.param("lane", control.Recall(Topology(1)), "Recall isn't", id="a lane's memory"),
+        pytest.param(
+            "gateway",
+            control.EpochTooLow(ref("flights"), 3),
+            "a gateway has nothing to do with flights:0",
+            id="a gateway about a log partition",
+        ),
+        pytest.param(
+            "ingest",
+            control.EpochTooLow(ref(RADAR), 3),
+            "an ingest node has nothing to do with",
+            id="an ingest node about a target",
+        ),
+        pytest.param(
+            "gateway",
+            control.AckTopology(1, sealed=(control.Sealed(ref("flights"), 1, 9),)),
+            "a gateway opens, seals and drops no log partitions",
+            id="a gateway that seals",
+        ),
+        pytest.param(
+            "router",
+            control.AckTopology(1, undropped=("flights",)),
+            "a router opens, seals and drops no log partitions",
+            id="a router that drops",
+        ),
         pytest.param(
             "ingest",
             control.EpochTooLow(ref("flights"), LARGEST),

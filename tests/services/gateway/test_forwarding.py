@@ -53,7 +53,7 @@ async def front(base_url: str, *, timeout_s: float = 5.0) -> AsyncIterator[str]:
     forwarder = Forwarder(calls, body_limit_bytes=100, room=Room(1_000, setting="here"))
 
     async def pass_on(request: Request) -> Response:
-        return await forwarder.forward(request, base_url, timeout_s=timeout_s)
+        return await forwarder.forward(request, base_url, to="ingest", timeout_s=timeout_s)
 
     routes = [Route(method, "/v1/{name}/x", pass_on) for method in ("GET", "POST")]
     async with serving(*routes) as url:
@@ -158,7 +158,7 @@ async def test_peer_is_not_waited_for_when_the_client_has_gone() -> None:
 
         async def pass_on(request: Request) -> Response:
             try:
-                return await forwarder.forward(request, peer, timeout_s=60.0)
+                return await forwarder.forward(request, peer, to="ingest", timeout_s=60.0)
             finally:
                 over.set()
 

@@ -11,6 +11,7 @@ from headgate import errors
 from headgate.adapters.listeners import Guard, ListenerOptions, listener_for
 from headgate.adapters.processes import free_port
 from headgate.adapters.transports import Transports
+from headgate.decide.links.passes import PassKeeper
 from headgate.model.addresses import reachable
 from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch
 from headgate.telemetry import LogLine
@@ -89,12 +90,12 @@ async def test_a_gateway_announces_how_it_takes_deliveries_and_passes_them_on(
 
 
 def test_a_guard_lets_in_only_the_whole_token() -> None:
-    guard = Guard("secret")
+    guard = Guard(PassKeeper.of_secret("secret", ("lane",)))
     guard("Bearer secret", "lanes-1")
     for wrong in ("", "secret", "Bearer ", "Bearer secre", "Bearer secrets", "Bearer sécret"):
         with pytest.raises(errors.Unauthorized):
             guard(wrong, "lanes-1")
-    Guard("")("anything", "lanes-1")
+    Guard(PassKeeper())("anything", "lanes-1")
 
 
 @pytest.mark.parametrize(

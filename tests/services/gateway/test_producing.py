@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headgate import errors
+from headgate.decide.links.passes import Called
 from headgate.decide.produce.room import Arriving, Room
 from headgate.model.http import Request, Response, json_response
 from headgate.services.gateway.public.forwarding import Forwarder
@@ -69,7 +70,7 @@ class Scripted(Forwarder):
         return self.body
 
     async def pass_on(
-        self, request: Request, body: bytes, base_url: str, *, timeout_s: float
+        self, request: Request, body: bytes, base_url: str, *, to: Called, timeout_s: float
     ) -> Response:
         self.asked.append(base_url)
         try:

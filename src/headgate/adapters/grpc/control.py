@@ -6,14 +6,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeGuard
 
 import grpc
+import structlog
 
 from headgate.adapters.control_stream import StreamSession, serve_pipe
+from headgate.adapters.delivery_wire import AUTHORIZATION
 from headgate.adapters.machine import THIS_MACHINE
+from headgate.decide.links.passes import PassKeeper, bearer, of_bearer
 from headgate.model.control import Hello
 from headgate.ports.control import Serve
+from headgate.telemetry import LogLine
+
+log = structlog.get_logger()
 
 METHOD = "/headgate.Control/Session"
 PING_EVERY_S = 5
@@ -32,6 +39,12 @@ CHANNEL_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
+NOT_OF_HERE = (
+    "this coordinator asks for the cluster token, and it is missing or another one: set "
+    "security.cluster.tokens as the coordinator has"
+)
+PEERS_MAX = 1_000
+"""Of those that show no pass, that the log is told about."""
 STREAM_ENDED = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 """What gRPC raises when the other end is gone: a call's status, which is no BaseError, what a
 servicer's context says, and what either says of a stream that had ended before."""
@@ -39,48 +52,82 @@ servicer's context says, and what either says of a stream that had ended before.
 
 class GrpcPipe:
     """Implements adapters.control_stream.NodePipe, and a coordinator's Pipe, on gRPC's end of it:
-    a call or a servicer's context."""
+    a call or a servicer's context. `on_refused` hears why the other end lets nobody in who shows
+    what we do."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, on_refused: Callable[[str], None] | None = None) -> None:
         self._stream = stream
+        self._on_refused = on_refused
 
     async def read(self) -> bytes | None:
         try:
             data = await self._stream.read()
         except STREAM_ENDED as error:
-            raise ConnectionResetError(str(error)) from error
+            raise self._ended(error) from error
         return None if data is grpc.aio.EOF else data
 
     async def write(self, data: bytes) -> None:
         try:
             await self._stream.write(data)
         except STREAM_ENDED as error:
-            raise ConnectionResetError(str(error)) from error
+            raise self._ended(error) from error
 
     async def done_writing(self) -> None:
         try:
             await self._stream.done_writing()
         except STREAM_ENDED as error:
-            raise ConnectionResetError(str(error)) from error
+            raise self._ended(error) from error
+
+    def _ended(self, error: BaseException) -> ConnectionResetError:
+        if self._on_refused is not None and _is_refusal(error):
+            self._on_refused(error.details() or "")
+        return ConnectionResetError(str(error))
+
+
+def _is_refusal(error: BaseException) -> TypeGuard[grpc.aio.AioRpcError]:
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return False
+    return error.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 @asynccontextmanager
-async def dial(address: str) -> AsyncIterator[GrpcPipe]:
+async def dial(
+    address: str, *, shown: str = "", on_refused: Callable[[str], None] | None = None
+) -> AsyncIterator[GrpcPipe]:
+    metadata = ((AUTHORIZATION, bearer(shown)),) if shown else None
     async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
-        yield GrpcPipe(channel.stream_stream(METHOD)())
+        yield GrpcPipe(channel.stream_stream(METHOD)(metadata=metadata), on_refused)
 
 
 class GrpcControlSession(StreamSession):
-    """A node's side; implements ports.control.ControlSession."""
+    """A node's side; implements ports.control.ControlSession. `shown` is its pass.
 
-    def __init__(self, addresses: str, hello: Callable[[], Hello]) -> None:
-        super().__init__(addresses, hello, dial, jitter=THIS_MACHINE.jitter)
+    A coordinator that doesn't take the pass is as good as away, so that lanes and routers go on
+    with what they have while an operator mends it; the log says so once.
+    """
+
+    def __init__(self, addresses: str, hello: Callable[[], Hello], *, shown: str = "") -> None:
+        self._is_refused = False
+        super().__init__(
+            addresses,
+            hello,
+            partial(dial, shown=shown, on_refused=self._refused),
+            jitter=THIS_MACHINE.jitter,
+        )
+
+    def _refused(self, reason: str) -> None:
+        if not self._is_refused:
+            self._is_refused = True
+            log.error(LogLine.PASS_REFUSED, by="coordinator", reason=reason)
 
 
 class GrpcControlServer:
-    """Implements ports.control.ControlListener."""
+    """Implements ports.control.ControlListener. `keeper` knows what nodes have to show: whoever
+    shows nothing that counts is sent away before a word of it is read."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeper: PassKeeper | None = None) -> None:
+        self._keeper = keeper or PassKeeper()
+        self._told: set[str] = set()
         self._serve: Serve | None = None
         self._server: grpc.aio.Server | None = None
         self._large = asyncio.Lock()
@@ -113,4 +160,22 @@ class GrpcControlServer:
 
     async def _session(self, _request: Any, context: Any) -> None:
         assert self._serve is not None, "it has started"
-        await serve_pipe(GrpcPipe(context), self._serve, self._large)
+        caller = None
+        if self._keeper.asks:
+            caller = self._keeper.caller(_shown(context))
+            if caller is None:
+                self._tell(context.peer())
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, NOT_OF_HERE)
+        await serve_pipe(GrpcPipe(context), self._serve, self._large, caller=caller)
+
+    def _tell(self, peer: str) -> None:
+        """Once per machine, whatever ports it comes from."""
+        host = peer.rpartition(":")[0]
+        if host not in self._told and len(self._told) < PEERS_MAX:
+            self._told.add(host)
+            log.warning(LogLine.TOKEN_REFUSED, peer=host, at="control stream")
+
+
+def _shown(context: Any) -> str:
+    given = dict(context.invocation_metadata() or ()).get(AUTHORIZATION, "")
+    return of_bearer(given) if isinstance(given, str) else ""

@@ -22,10 +22,10 @@ from headgate.adapters.delivery_wire import (
     NODE_HEADER,
     Admit,
     Outgoing,
-    authorization_of,
     encode_lines,
 )
 from headgate.adapters.grpc.streamer import DELIVER, SERVICE, ack_of, encode, read_ack
+from headgate.decide.links.passes import bearer
 from headgate.errors import HeadgateError, OperatorError, PortInUse, Unauthorized
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.ports.transport import Accept, Meanwhile
@@ -85,13 +85,13 @@ class _Gateway:
 class GrpcDeliveryTransport:
     """Implements ports.transport.DeliveryTransport for grpc:// and grpcs:// addresses.
 
-    `authority` is the certificate (PEM) that vouches for the gateways.
+    `token` is what it shows to gateways, `authority` the certificate (PEM) that vouches for them.
     """
 
     def __init__(self, node_id: str, *, token: str = "", authority: bytes = b"") -> None:
         self._metadata = [(NODE_HEADER, node_id)]
         if token:
-            self._metadata.append((AUTHORIZATION, authorization_of(token)))
+            self._metadata.append((AUTHORIZATION, bearer(token)))
         self._authority = authority or None
         self._gateways: dict[str, _Gateway] = {}
         self._outgoing = Outgoing(lambda batch: encode(encode_lines(batch)))

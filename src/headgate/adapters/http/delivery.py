@@ -20,13 +20,13 @@ from headgate.adapters.delivery_wire import (
     Admit,
     Outgoing,
     answer_to,
-    authorization_of,
     encode_answer,
     encode_lines,
     is_lines,
     read_answer,
     read_batch,
 )
+from headgate.decide.links.passes import bearer
 from headgate.errors import HeadgateError, NotNow
 from headgate.model.api import ErrorAnswer
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
@@ -44,13 +44,13 @@ _decode_error = msgspec.json.Decoder(ErrorAnswer).decode
 class HttpDeliveryTransport:
     """Implements ports.transport.DeliveryTransport for http:// and https:// addresses.
 
-    `authority` is the certificate (PEM) that vouches for the gateways.
+    `token` is what it shows to gateways, `authority` the certificate (PEM) that vouches for them.
     """
 
     def __init__(self, node_id: str, *, token: str = "", authority: bytes = b"") -> None:
         headers = {NODE_HEADER: node_id}
         if token:
-            headers[AUTHORIZATION] = authorization_of(token)
+            headers[AUTHORIZATION] = bearer(token)
         builder = (
             ClientBuilder()
             .http2_prior_knowledge()

@@ -17,15 +17,20 @@ from nats.aio.msg import Msg
 
 from headgate.adapters.delivery_outcome import UnderWay, no_answer
 from headgate.adapters.delivery_wire import (
+    AUTHORIZATION,
+    NODE_HEADER,
+    Admit,
     Outgoing,
     answer_to,
     encode_batch,
     encode_lines,
     read_reply,
+    refusal_reply,
     reply_to,
 )
 from headgate.adapters.nats.connection import connect, disconnect
-from headgate.errors import HeadgateError, PeerUnreachable, TooLarge
+from headgate.decide.links.passes import bearer
+from headgate.errors import HeadgateError, PeerUnreachable, TooLarge, Unauthorized
 from headgate.model.delivery import (
     SETTLING_VERDICTS,
     Delivery,
@@ -42,15 +47,32 @@ QUEUE = "gateway"
 both."""
 AGAIN_AFTER_S = 1.0
 START_TIMEOUT_S = 10.0
+HEADERS_BYTES = 64
+"""What NATS counts of a message's headers besides their names and values, generously."""
 TURNS_TO_LEAVE = 3
 """Of the event loop: the request is queued in the first, and written in the second."""
 
 
 class NatsDeliveryTransport:
-    """Implements ports.transport.DeliveryTransport for nats://SUBJECT addresses."""
+    """Implements ports.transport.DeliveryTransport for nats://SUBJECT addresses.
 
-    def __init__(self, node_id: str, servers: str, *, token: str = "", authority: str = "") -> None:
+    `token` is that of NATS, `shown` what it shows to gateways.
+    """
+
+    def __init__(
+        self,
+        node_id: str,
+        servers: str,
+        *,
+        token: str = "",
+        authority: str = "",
+        shown: str = "",
+    ) -> None:
         self._node_id = node_id
+        self._headers = {AUTHORIZATION: bearer(shown), NODE_HEADER: node_id} if shown else None
+        self._headers_bytes = 0
+        if self._headers is not None:
+            self._headers_bytes = HEADERS_BYTES + len("".join(sum(self._headers.items(), ())))
         self._servers = servers
         self._token = token
         self._authority = authority
@@ -112,11 +134,14 @@ class NatsDeliveryTransport:
         meanwhile: Meanwhile | None = None,
     ) -> DeliveryAnswer:
         data = self._outgoing.encoded(url, batch)
-        if len(data) > client.max_payload and len(batch.deliveries) == 1:
+        room_bytes = client.max_payload - self._headers_bytes
+        if len(data) > room_bytes and len(batch.deliveries) == 1:
             data = encode_batch(batch)  # may be smaller than lines
-        if len(data) > client.max_payload:
+        if len(data) > room_bytes:
             return await self._in_parts(client, url, batch, timeout_s)
-        request = client.request(url.removeprefix(SCHEME), data, timeout=timeout_s)
+        request = client.request(
+            url.removeprefix(SCHEME), data, timeout=timeout_s, headers=self._headers
+        )
         reply = await answer_to(request, meanwhile, turns=TURNS_TO_LEAVE)
         return read_reply(url, reply.data, batch)
 
@@ -192,9 +217,17 @@ class NatsDeliveryServer:
     """A gateway's end: one subject, answered for as long as it runs, whatever NATS does."""
 
     def __init__(
-        self, accept: Accept, servers: str, *, name: str, token: str = "", authority: str = ""
+        self,
+        accept: Accept,
+        servers: str,
+        *,
+        name: str,
+        token: str = "",
+        authority: str = "",
+        admit: Admit | None = None,
     ) -> None:
         self._accept = accept
+        self._admit = admit
         self._servers = servers
         self._name = name
         self._token = token
@@ -256,5 +289,13 @@ class NatsDeliveryServer:
 
     async def _answer(self, message: Msg) -> None:
         # Without a reply the sender would learn nothing, so it isn't a delivery.
-        if message.reply:
-            await message.respond(reply_to(message.data, self._accept))
+        if not message.reply:
+            return
+        if self._admit is not None:
+            given = message.headers or {}
+            try:
+                self._admit(given.get(AUTHORIZATION, ""), given.get(NODE_HEADER, ""))
+            except Unauthorized as error:
+                await message.respond(refusal_reply(error))
+                return
+        await message.respond(reply_to(message.data, self._accept))

@@ -53,8 +53,11 @@ _SPEAKERS: Mapping[type[control.Message], Collection[str]] = {
     control.RegistrationComplete: ("gateway",),
     control.JoinGroup: ("gateway",),
     control.LeaveGroup: ("gateway",),
+    # What a coordinator without memory believes: a client could have it believe anything.
+    control.Recall: ("ingest", "router", "gateway"),
 }
-"""Who says what; the rest anybody may say."""
+"""Who says what; the rest (that one is alive, leaves, or has applied a topology) anybody may say.
+"""
 
 
 def hello_refusal(state: State, hello: Hello) -> str:
@@ -70,6 +73,8 @@ def hello_refusal(state: State, hello: Hello) -> str:
     numbers = (hello.generation, hello.revision, hello.window, hello.attempt, hello.assignment)
     if not all(_is_number(number, known) for number in numbers):
         return f"{hello.node_id} counts further than anybody can: {_shown(numbers)}"
+    if hello.role in ("gateway", "client") and (hello.owns or hello.wants):
+        return f"a {hello.role} owns no partitions; run one version of Headgate everywhere"
     owners = _owners_refusal((*hello.owns, *hello.wants), hello.node_id)
     return owners or _intakes_refusal(hello)
 
@@ -83,7 +88,13 @@ def message_refusal(state: State, role: SessionRole, message: ToCoordinator) -> 
             "everywhere"
         )
     match message:
+        case control.AckTopology() if role != "ingest":
+            if message.undropped or message.unopened or message.sealed:
+                return f"a {role} opens, seals and drops no log partitions"
         case control.EpochTooLow(ref, epoch, own):
+            if is_target(ref) != (role == "gateway"):
+                who = "a gateway" if role == "gateway" else "an ingest node"
+                return f"{who} has nothing to do with {str(ref)[:NAME_CHARS_MAX]}"
             if not _is_number(epoch) or not _is_number(own):
                 return f"epoch {epoch} of {ref} is beyond what anybody can count to"
         case control.ConnectorTooLow(name, epoch, own):

@@ -23,6 +23,7 @@ from headgate.decide.coordination.failures import TermFailures
 from headgate.decide.coordination.members.members import Balance, Timing
 from headgate.decide.coordination.registry.quotas import Quotas
 from headgate.decide.http.web_pages import WebPages
+from headgate.decide.links.passes import PassKeeper
 from headgate.decide.operations.supervision import RestartPolicy
 from headgate.errors import Fenced, HeadgateError, NotNow, OperatorError, PortInUse
 from headgate.model.addresses import ANY_HOST
@@ -68,6 +69,7 @@ class CoordinatorSettings:
 
     `advertised_host` is how others reach this coordinator, where that isn't `host`. `alone` says
     that there is no other that could take over; `origins` are those of web pages that may call it.
+    `keeper` knows what nodes have to show.
     """
 
     node_id: str
@@ -80,6 +82,7 @@ class CoordinatorSettings:
     quotas: Quotas = field(default_factory=Quotas)
     advertised_host: str = ""
     origins: tuple[str, ...] = ()
+    keeper: PassKeeper = field(default_factory=PassKeeper)
     alone: bool = True
     dead_letters_max_age_s: float = 7 * 86_400.0
     patience: RestartPolicy = PATIENCE
@@ -155,7 +158,7 @@ class Coordinator:
             settings.host, advertised=settings.advertised_host, origins=settings.origins
         )
         http_port = await self._ports.http.start(
-            HttpApp(self._routes.table(), pages, self._ports.principals),
+            HttpApp(self._routes.table(), pages, self._ports.principals, settings.keeper),
             settings.host,
             settings.http_port,
             setting="coordinator.http_port",
@@ -171,9 +174,10 @@ class Coordinator:
             ) from error
         self._routes.url = url = f"http://{host}:{http_port}"
         # Nobody can connect to the address that stands for all of a machine's.
-        if host not in ANY_HOST:
-            self._routes.client_address = f"{host}:{client_port}"
-        candidate = Leader(settings.node_id, url, self._routes.client_address)
+        control = "" if host in ANY_HOST else f"{host}:{client_port}"
+        if not settings.keeper.asks:  # clients have no pass, and needn't try without one
+            self._routes.client_address = control
+        candidate = Leader(settings.node_id, url, control)
         if self._ports.principals is not None:
             self._ports.principals.forget(self._not_leading)
         await self._leave_key(url)

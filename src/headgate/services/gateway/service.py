@@ -20,6 +20,7 @@ from headgate.answering import HttpApp
 from headgate.decide.feed.recent_ids import RecentIds
 from headgate.decide.feed.redelivered import Redelivered
 from headgate.decide.http.web_pages import WebPages
+from headgate.decide.links.passes import Passes
 from headgate.decide.operations.health import DISCONNECTED, judged
 from headgate.decide.produce import passing_on
 from headgate.decide.produce.room import Room
@@ -98,6 +99,8 @@ class GatewayOptions:
     ws_port: int = 0
     advertised_host: str = ""
     origins: tuple[str, ...] = ()
+    passes: Passes = field(default_factory=Passes)
+    """What it shows to other roles."""
     masked: tuple[str, ...] = ()
     """Paths of values that people who look at records aren't shown."""
     bounds: Bounds = field(default_factory=Bounds)
@@ -176,7 +179,12 @@ class Gateway:
         )
         self._calls = calls
         self._room = Room(options.waiting_bytes, setting="gateway.waiting_memory")
-        forwarder = Forwarder(calls, body_limit_bytes=options.body_limit_bytes, room=self._room)
+        forwarder = Forwarder(
+            calls,
+            body_limit_bytes=options.body_limit_bytes,
+            room=self._room,
+            passes=options.passes,
+        )
         self._routes = PublicRoutes(
             self._subscriptions,
             forwarder,

@@ -17,6 +17,7 @@ import structlog
 
 from headgate.answering import HttpApp
 from headgate.decide.http.web_pages import WebPages
+from headgate.decide.links.passes import Passes, PassKeeper
 from headgate.decide.operations.health import http_status
 from headgate.errors import HeadgateError
 from headgate.metrics.roles import IngestMetrics
@@ -75,6 +76,9 @@ class IngestOptions:
     port_setting: str = ""
     advertised_host: str = ""
     origins: tuple[str, ...] = ()
+    keeper: PassKeeper = field(default_factory=PassKeeper)
+    """Knows what other roles have to show."""
+    passes: Passes = field(default_factory=Passes)
     weight: float = 1.0
     report_every_s: float = 1.0
     stop_timeout_s: float = 10.0
@@ -119,11 +123,16 @@ class Ingest:
             writer=writer,
             reader=reader,
             settled=self._settled,
-            peers=ProducePeers(calls),
+            peers=ProducePeers(calls, options.passes.headers("ingest")),
             machine=machine,
         )
         self._partitions = self._writing.partitions
-        self._taking_in = TakingIn(self._partitions, self._writing.appends, calls)
+        self._taking_in = TakingIn(
+            self._partitions,
+            self._writing.appends,
+            calls,
+            headers=options.passes.headers("ingest"),
+        )
         self._intakes = Intakes(
             options.node_id,
             open_origin,
@@ -152,7 +161,7 @@ class Ingest:
             options.host, advertised=options.advertised_host, origins=options.origins
         )
         port = await self._http.start(
-            HttpApp(self.routes(), pages, self._principals),
+            HttpApp(self.routes(), pages, self._principals, options.keeper),
             options.host,
             options.port,
             setting=options.port_setting,

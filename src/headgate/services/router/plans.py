@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headgate.decide.lane.notes import nobody_reads
 from headgate.decide.lane.window_shares import Patience, plan_lanes
+from headgate.decide.links.passes import Passes
 from headgate.model.control import Assign
 from headgate.model.lanes import LaneSettings, LaneSpec, WindowPlan
 
@@ -36,6 +37,8 @@ class RouterSettings:
     """How others reach that, where its address doesn't say it."""
     origins: tuple[str, ...] = ()
     """Of web pages that may look at those."""
+    passes: Passes = field(default_factory=Passes)
+    """What it shows to other roles."""
     patience: Patience = field(default_factory=Patience)
 
 

@@ -93,7 +93,11 @@ class Router:
         )
         self._stream = Stream(ports.connect)
         self._vitals = RouterVitals(
-            metrics, self._view, lambda: self._stream.coordinator_url, ports.calls
+            metrics,
+            self._view,
+            lambda: self._stream.coordinator_url,
+            ports.calls,
+            headers=settings.passes.headers("coordinator"),
         )
         self._loop = asyncio.get_running_loop()
         self._crew = Crew("router")

@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder(Health).decode
 
 class RouterVitals:
     """`view` is what the driver knows, `coordinator_url` where the coordinator serves HTTP (empty:
-    not known yet), `calls` the way to ask there."""
+    not known yet), `calls` the way to ask there, with what is shown in `headers`."""
 
     def __init__(
         self,
@@ -38,7 +38,10 @@ class RouterVitals:
         view: Callable[[], RouterView],
         coordinator_url: Callable[[], str],
         calls: HttpCalls,
+        *,
+        headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
+        self._headers = headers
         self._metrics = metrics
         self._view = view
         self._coordinator_url = coordinator_url
@@ -101,7 +104,9 @@ class RouterVitals:
         if not url or not self._may_ask():
             return
         try:
-            answer = await self._calls.send("GET", f"{url}/health", timeout_s=ASK_TIMEOUT_S)
+            answer = await self._calls.send(
+                "GET", f"{url}/health", timeout_s=ASK_TIMEOUT_S, headers=self._headers
+            )
             health = _decode(answer.body)
         except (HeadgateError, msgspec.MsgspecError):
             return  # nobody answers so in time

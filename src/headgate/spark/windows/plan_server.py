@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.adapters.delivery_wire import AUTHORIZATION, same_token
+from headgate.adapters.delivery_wire import AUTHORIZATION
 from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.answering import HttpApp
 from headgate.decide.http.web_pages import WebPages
+from headgate.decide.links.passes import of_bearer, same_secret
 from headgate.errors import Unauthorized
 from headgate.model.http import Request, Response, Route
 from headgate.model.lanes import LaneSettings, WindowPlan
@@ -48,7 +49,7 @@ class PlanServer:
         await self._server.stop(1.0)
 
     async def _next_window(self, request: Request) -> Response:
-        if not same_token(request.headers.get(AUTHORIZATION, ""), self.secret):
+        if not same_secret(of_bearer(request.headers.get(AUTHORIZATION)), self.secret):
             raise Unauthorized("the plans of a router are for its own Spark application")
         plan = None if self.plans is None else await self.plans.next_plan()
         return Response(200, b"" if plan is None else msgspec.json.encode(_without_settings(plan)))

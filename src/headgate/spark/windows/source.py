@@ -23,7 +23,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from headgate.adapters.delivery_wire import AUTHORIZATION, authorization_of
+from headgate.adapters.delivery_wire import AUTHORIZATION
+from headgate.decide.links.passes import bearer
 from headgate.model.lanes import LaneSettings, LaneSpec, LaneTally, WindowPlan
 
 FORMAT = "headgate_window"
@@ -69,7 +70,7 @@ class WindowReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The next window, or `start` again when there is none for now."""
-        headers = {AUTHORIZATION: authorization_of(self._plan_secret)}
+        headers = {AUTHORIZATION: bearer(self._plan_secret)}
         asked = urllib.request.Request(self._plan_url, headers=headers)
         try:
             with urllib.request.urlopen(asked, timeout=POLL_TIMEOUT_S) as response:

@@ -145,7 +145,9 @@ class ConnectorRoutes:
         )
         for url in self._ingest_urls("", body):
             try:
-                answer = await self._forwarder.pass_on(inner, body, url, timeout_s=CHECK_TIMEOUT_S)
+                answer = await self._forwarder.pass_on(
+                    inner, body, url, to="ingest", timeout_s=CHECK_TIMEOUT_S
+                )
             except errors.HeadgateError:
                 continue
             if answer.status == HTTPStatus.OK:
@@ -169,7 +171,9 @@ class ConnectorRoutes:
         failure = errors.PeerUnreachable(NODELESS)
         for url in self._ingest_urls("", body):
             try:
-                return await self._forwarder.pass_on(inner, body, url, timeout_s=CHECK_TIMEOUT_S)
+                return await self._forwarder.pass_on(
+                    inner, body, url, to="ingest", timeout_s=CHECK_TIMEOUT_S
+                )
             except errors.PeerUnreachable as error:
                 if error.details.get("url") != url:
                     raise  # the client went away

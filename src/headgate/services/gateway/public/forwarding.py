@@ -1,7 +1,8 @@
 """Passes a request on to another role and its answer back.
 
 Invariants: method, path, query, body and end-to-end headers arrive unchanged; hop-by-hop headers
-don't, nor what a browser says of its page, which was judged here. A write whose answer never came
+don't, nor what a browser says of its page, which was judged here, nor a pass, which is this
+gateway's own. A write whose answer never came
 is reported as of unknown outcome, never as "not done". What bodies take that are on their way is
 bounded.
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headgate import errors
+from headgate.decide.links.passes import PASS_HEADER, Called, Passes
 from headgate.decide.produce.room import Arriving, Room
 from headgate.model.http import Request, Response
 from headgate.ports.http import HttpCalls
@@ -34,37 +36,45 @@ HOP_BY_HOP = frozenset(
 )
 OF_A_BROWSER = frozenset({"origin", "sec-fetch-mode", "sec-fetch-site"})
 OF_THIS_SERVER = frozenset({"content-length", "content-type", "date", "server"})
-UNSENT = HOP_BY_HOP | OF_A_BROWSER | {"content-length"}
+UNSENT = HOP_BY_HOP | OF_A_BROWSER | {"content-length", PASS_HEADER}
+
+NO_PASSES = Passes()
 
 
 class Forwarder:
-    """`room` is for the bodies of requests, from their first byte to the answer."""
+    """`room` is for the bodies of requests, from their first byte to the answer; `passes` are what
+    this gateway shows to whom it passes them on."""
 
-    def __init__(self, calls: HttpCalls, *, body_limit_bytes: int, room: Room) -> None:
+    def __init__(
+        self, calls: HttpCalls, *, body_limit_bytes: int, room: Room, passes: Passes = NO_PASSES
+    ) -> None:
         self._calls = calls
+        self._passes = passes
         self._body_limit_bytes = body_limit_bytes
         self.room = room
 
-    async def forward(self, request: Request, base_url: str, *, timeout_s: float) -> Response:
+    async def forward(
+        self, request: Request, base_url: str, *, to: Called, timeout_s: float
+    ) -> Response:
         with self.room.arriving() as place:
             body = await self.body_of(request, place)
-            return await self.pass_on(request, body, base_url, timeout_s=timeout_s)
+            return await self.pass_on(request, body, base_url, to=to, timeout_s=timeout_s)
 
     async def body_of(self, request: Request, place: Arriving) -> bytes:
         """`place` is held for as long as the body is."""
         return await request.body(self._body_limit_bytes, arrived=place.arrived)
 
     async def pass_on(
-        self, request: Request, body: bytes, base_url: str, *, timeout_s: float
+        self, request: Request, body: bytes, base_url: str, *, to: Called, timeout_s: float
     ) -> Response:
-        """The peer's answer; not waited for any longer when `request`'s client goes away. Raises
-        PeerUnreachable with the `url` of a peer that got nothing."""
+        """The answer of a peer of role `to`; not waited for any longer when `request`'s client goes
+        away. Raises PeerUnreachable with the `url` of a peer that got nothing."""
         query = f"?{request.query_string}" if request.query_string else ""
         sending = self._calls.send(
             request.method,
             f"{base_url.rstrip('/')}{request.raw_path}{query}",
             timeout_s=timeout_s,
-            headers=_end_to_end(request.headers.items(), UNSENT),
+            headers=[*_end_to_end(request.headers.items(), UNSENT), *self._passes.headers(to)],
             body=body,
         )
         try:

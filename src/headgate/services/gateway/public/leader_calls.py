@@ -40,7 +40,9 @@ class LeaderCalls:
         return await self._ask(request, body, leader)
 
     async def _ask(self, request: Request, body: bytes, url: str) -> Response:
-        return await self._forwarder.pass_on(request, body, url, timeout_s=self._timeout_s)
+        return await self._forwarder.pass_on(
+            request, body, url, to="coordinator", timeout_s=self._timeout_s
+        )
 
 
 def _leader_named_in(answer: Response) -> str:

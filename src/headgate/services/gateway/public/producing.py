@@ -87,7 +87,9 @@ class Producing:
             body = passing_on.within(body, left_s - AGAIN_S)
 
     async def _ask(self, request: Request, body: bytes, url: str) -> Response:
-        return await self._forwarder.pass_on(request, body, url, timeout_s=passing_on.wait_s(body))
+        return await self._forwarder.pass_on(
+            request, body, url, to="ingest", timeout_s=passing_on.wait_s(body)
+        )
 
     def _ended(self, failure: errors.HeadgateError | Response) -> Response:
         if isinstance(failure, Response):

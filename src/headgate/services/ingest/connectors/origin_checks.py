@@ -40,8 +40,8 @@ class OriginChecks:
 
     def routes(self) -> list[Route]:
         return [
-            Route("POST", PATH, self._answer, public=False),
-            Route("POST", RELEASE_PATH, self._release, public=False),
+            Route("POST", PATH, self._answer, public=False, callers=("gateway",)),
+            Route("POST", RELEASE_PATH, self._release, public=False, callers=("gateway",)),
         ]
 
     async def _release(self, request: Request) -> Response:

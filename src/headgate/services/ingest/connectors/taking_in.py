@@ -45,7 +45,17 @@ _decode_error = msgspec.json.Decoder(ErrorAnswer).decode
 
 
 class TakingIn:
-    def __init__(self, partitions: Partitions, appends: Appends, calls: HttpCalls) -> None:
+    """`headers` have what a node shows to another."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        appends: Appends,
+        calls: HttpCalls,
+        *,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self._headers = headers
         self._partitions = partitions
         self._appends = appends
         self._calls = calls
@@ -101,7 +111,7 @@ class TakingIn:
             "POST",
             f"{url}/internal/v1/topics/{ref.topic}/{ref.partition}/intake",
             timeout_s=TIMEOUT_S,
-            headers=(("content-type", MSGPACK),),
+            headers=(("content-type", MSGPACK), *self._headers),
             body=_encode(request),
         )
         try:
@@ -124,6 +134,7 @@ class TakingIn:
                 summary="Take in what a connector on another node has read.",
                 public=False,
                 accepts=(MSGPACK,),
+                callers=("ingest",),
             )
         ]
 

@@ -23,8 +23,11 @@ _decode_error = msgspec.json.Decoder(ErrorAnswer).decode
 
 
 class ProducePeers:
-    def __init__(self, calls: HttpCalls) -> None:
+    """`headers` have what a node shows to another."""
+
+    def __init__(self, calls: HttpCalls, headers: tuple[tuple[str, str], ...] = ()) -> None:
         self._calls = calls
+        self._headers = headers
 
     async def produce(
         self, url: str, topic: str, request: ProduceRequest, *, hops: int, timeout_s: float
@@ -35,7 +38,7 @@ class ProducePeers:
                 "POST",
                 f"{url}/v1/topics/{topic}/produce",
                 timeout_s=timeout_s,
-                headers=(("content-type", JSON), (HOPS_HEADER, str(hops))),
+                headers=(("content-type", JSON), (HOPS_HEADER, str(hops)), *self._headers),
                 body=_encode(request),
             )
         except errors.PeerUnreachable as error:
