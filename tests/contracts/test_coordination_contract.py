@@ -11,6 +11,7 @@ import pytest
 
 from headgate.adapters.memory.coordination import MemoryCoordination, MemoryCoordinationStore
 from headgate.errors import Fenced
+from headgate.model.access import ApiToken, Grant
 from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredReset, StoredState
 from headgate.model.topology import Node, Owner, Topic
@@ -26,6 +27,11 @@ STATE = StoredState(
     gateways=("gateway-1",),
     nodes=(Node("gateway-1", "gateway", "http://127.0.0.1:1", pid=7),),
     resets=(StoredReset(PartitionRef("flights", 0), 4, resync=True),),
+    tokens=(
+        ApiToken("ann", "0" * 64, (Grant("subscribe", where='a == "/"'),), "t", expires_ms=5),
+        ApiToken("bob", "1" * 64, (Grant("read", "topics", ("a.*",)),)),
+    ),
+    tokens_revision=3,
 )
 
 

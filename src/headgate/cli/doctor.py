@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, console, print_json
+from headgate.cli.output import (
+    NO_URL,
+    JsonOption,
+    UrlOption,
+    await_,
+    console,
+    print_json,
+    token_source,
+)
 from headgate.cli.roles import ConfigOption, DataOption
 from headgate.config import Config, inherited_environment, load_config
 from headgate.decide.operations.diagnosis import Finding, judge_status
@@ -135,10 +143,11 @@ async def _absent(config: Config) -> list[Finding]:
 
 
 async def _running(url: str, config: Config) -> list[Finding]:
+    from headgate.client.credentials import credentials
     from headgate.client.http import HttpClient
     from headgate.model.api import Status
 
-    async with HttpClient(url) as client:
+    async with HttpClient(url, credentials=credentials(token_source())) as client:
         try:
             status: Status = await client.get("/v1/status", Status)
         except PeerUnreachable as error:

@@ -40,7 +40,18 @@ class LazyCommand:
         found = getattr(importlib.import_module(module), attribute)
         command = found if isinstance(found, click.Command) else command_of(found)
         command.name = name
+        _take_token_files(command)
         return command
+
+
+def _take_token_files(command: Any) -> None:
+    """Whatever calls an address may be told where the token is to say there."""
+    for inner in getattr(command, "commands", {}).values():
+        _take_token_files(inner)
+    if any(parameter.name == "url" for parameter in command.params):
+        from headgate.cli.output import token_file_option
+
+        command.params.append(token_file_option())
 
 
 COMMANDS = {
@@ -57,6 +68,7 @@ COMMANDS = {
     "partition": LazyCommand(
         "headgate.cli.partition:app", "Let routers read a partition from elsewhere."
     ),
+    "token": LazyCommand("headgate.cli.token:app", "Make, list and revoke API tokens."),
     "log": LazyCommand("headgate.cli.log:app", "Look at what is stored of a topic."),
     "connector": LazyCommand(
         "headgate.cli.connector:app", "Bring the changes of a database into topics."

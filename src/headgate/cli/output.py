@@ -9,7 +9,12 @@ import asyncio
 import signal
 import sys
 from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import click
 
 from headgate.cli.command_line import Option
 from headgate.model.api import DEFAULT_URL
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from headgate.client.credentials import Token
     from headgate.client.http import HttpClient
 
 
@@ -49,9 +55,46 @@ RESTART_S = 3.0
 
 def calls_to(url: str, *, timeout_s: float = 10.0) -> HttpClient:
     """The public address, for a command."""
+    from headgate.client.credentials import credentials
     from headgate.client.http import HttpClient
 
-    return HttpClient(url, timeout_s=timeout_s, patience_s=RESTART_S)
+    said = credentials(token_source())
+    return HttpClient(url, timeout_s=timeout_s, patience_s=RESTART_S, credentials=said)
+
+
+@dataclass(slots=True)
+class _Said:
+    """What the command line says of who asks."""
+
+    token_file: Path | None = None
+
+
+_said = _Said()
+
+
+def _says_token_file(_context: Any, _option: Any, path: Path | None) -> None:
+    _said.token_file = path or _said.token_file
+
+
+def token_file_option() -> click.Option:
+    """`--token-file`, for whichever command: what it says is remembered, not handed to it."""
+    return click.Option(
+        ["--token-file"],
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        expose_value=False,
+        callback=_says_token_file,
+        help="A file with the token to say [HEADGATE_TOKEN_FILE, or HEADGATE_TOKEN].",
+    )
+
+
+def token_source() -> Token | None:
+    """Who asks: `--token-file`, else HEADGATE_TOKEN_FILE, else HEADGATE_TOKEN (of the environment
+    or `.env`), else nobody. A file is read anew when a new token is needed."""
+    from headgate.config import find_token, read_token
+
+    found = find_token(_said.token_file)
+    return partial(read_token, found) if isinstance(found, Path) else found
 
 
 def await_(work: Coroutine[Any, Any, T]) -> T:

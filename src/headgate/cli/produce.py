@@ -19,7 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headgate.cli.command_line import Argument, Option
-from headgate.cli.output import NO_URL, JsonOption, UrlOption, await_, calls_to, print_json, say
+from headgate.cli.output import (
+    NO_URL,
+    JsonOption,
+    UrlOption,
+    await_,
+    calls_to,
+    print_json,
+    say,
+    token_source,
+)
 from headgate.errors import HeadgateError, InvalidRequest
 from headgate.tasks import Crew, Helpers, start_thread
 
@@ -236,7 +245,8 @@ async def _produce(
     await _check_topic(url, topic, shape)
     bad: InvalidRequest | None = None
     options = ProducerOptions(batch_events=sending.batch, deadline_s=sending.timeout_s)
-    async with Helpers() as helpers, Producer(url, options) as producer:
+    producer = Producer(url, options, token=token_source())
+    async with Helpers() as helpers, producer:
         helpers.start(tally.tell_waits(sending.timeout_s))
         sender = _Sender(producer, topic, sending, tally)
         for one in inputs:
@@ -291,7 +301,7 @@ def _say_what_was_left(one: _Input) -> None:
 async def _check_topic(url: str, topic: str, shape: EventShape) -> None:
     """Mistakes that would fail every line are better said before the first one is read."""
     from headgate.client.http import topic_path
-    from headgate.errors import NotFound, NotNow, PeerUnreachable
+    from headgate.errors import Forbidden, NotFound, NotNow, PeerUnreachable
     from headgate.model.api import TopicInfo
 
     async with calls_to(url) as client:
@@ -301,6 +311,8 @@ async def _check_topic(url: str, topic: str, shape: EventShape) -> None:
             if error.details.get("url") == client.url:
                 raise
             return
+        except Forbidden:
+            return  # Who may write to a topic needn't be one who may look at it.
         except (NotNow, NotFound):
             return  # Without a coordinator topics can't be described, but still be written to.
     if found.placement == "opportunistic" and shape.key_field is not None:

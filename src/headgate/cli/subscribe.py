@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from headgate.cli.command_line import Argument, Option
-from headgate.cli.output import NO_URL, UrlOption, await_, say, write_line
+from headgate.cli.output import NO_URL, UrlOption, await_, say, token_source, write_line
 from headgate.errors import InvalidFilter
 from headgate.tasks import first_of
 
@@ -77,7 +77,9 @@ async def _subscribe(
     from headgate.client.subscriber import Subscriber
 
     signals: list[int] = []
-    subscriber = Subscriber(url, topic, where=where, start=start, tenant=tenant)
+    subscriber = Subscriber(
+        url, topic, where=where, start=start, tenant=tenant, token=token_source()
+    )
     ended = asyncio.Event()
 
     def end(number: int) -> None:

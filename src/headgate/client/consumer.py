@@ -22,8 +22,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate import errors
+from headgate.client.credentials import Token, credentials
 from headgate.client.defaults import THIS_MACHINE, open_calls, open_link
 from headgate.client.gateway_choice import Doors, Way
+from headgate.client.identified_link import identified
 from headgate.client.line import Line
 from headgate.client.texts import plain
 from headgate.decide.conversation.common import Acks
@@ -80,6 +82,7 @@ class Consumer:
         retry_max_s: float = 5.0,
         open_timeout_s: float = 30.0,
         silence_s: float = 75.0,
+        token: Token | None = None,
         machine: Machine = THIS_MACHINE,
         open_calls: OpenCalls = open_calls,
         open_link: OpenLink = open_link,
@@ -99,17 +102,18 @@ class Consumer:
         }
         patience = Patience(retry_attempts, retry_for_s, retry_first_s, retry_max_s)
         self._membership = Membership(acks, patience, request, max_deliveries=max_deliveries)
+        said = credentials(token)
         self._line: Line[ToConsumer] = Line(
             self._membership,
             decode_for_consumer,
             name="consumer",
-            doors=Doors(url, open_calls=open_calls, machine=machine),
+            doors=Doors(url, open_calls=open_calls, machine=machine, credentials=said),
             url_of=_consume_url,
             room=BUFFER,
             room_bytes=BUFFER_BYTES,
             open_timeout_s=open_timeout_s,
             silence_s=silence_s,
-            open_link=open_link,
+            open_link=open_link if said is None else identified(open_link, said, machine),
             machine=machine,
         )
 

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from headgate import errors
+from headgate.client.credentials import Credentials
 from headgate.client.http import HttpClient
-from headgate.model.api import Status
+from headgate.model.api import Status, WhereToSubscribe
 from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
@@ -36,9 +37,12 @@ class Doors:
         *,
         open_calls: OpenCalls,
         machine: Machine,
+        credentials: Credentials | None = None,
     ) -> None:
         urls = url.split(",") if isinstance(url, str) else list(url)
-        self._clients = deque(HttpClient(one.strip(), open_calls=open_calls) for one in urls)
+        self._clients = deque(
+            HttpClient(one.strip(), open_calls=open_calls, credentials=credentials) for one in urls
+        )
         self.subscriber_id = subscriber_id or machine.token(12)
         self._known: list[str] = []
         self._refused = ""
@@ -51,18 +55,26 @@ class Doors:
     async def way_in(self) -> Way:
         """Ask where gateways are; raises NotNow when nobody knows."""
         try:
-            status = await self._status()
+            found = dict.fromkeys(await self._found())
         except errors.NotNow:
             # Subscribing needs the coordinator too, but the addresses we had may serve us again.
             if not self._known:
                 raise
         else:
-            ready = [node.ws_url for node in status.nodes if node.state != "lost"]
-            found = dict.fromkeys(url for url in (status.ws_url, *ready) if url)
             self._known = list(found) or self._known
         if not self._known:
             raise errors.NotNow("no gateway takes subscribers at the moment; try again")
         return Way(sorted(self._known, key=self._refused.__eq__), self.subscriber_id)
+
+    async def _found(self) -> list[str]:
+        """The addresses for WebSocket; one, where who asks may not know of all."""
+        try:
+            status = await self._status()
+        except errors.Forbidden:
+            here = await self._clients[0].get("/v1/gateway", WhereToSubscribe)
+            return [here.ws_url] if here.ws_url else []
+        ready = [node.ws_url for node in status.nodes if node.state != "lost"]
+        return [url for url in (status.ws_url, *ready) if url]
 
     def refused(self, door: str) -> None:
         """A way ended there in vain: the gateway is there, and full, stopping or cut off. The next
@@ -78,6 +90,8 @@ class Doors:
         for _ in range(len(self._clients)):
             try:
                 return await self._clients[0].get("/v1/status", Status)
+            except (errors.Unauthorized, errors.Forbidden):
+                raise  # it answers, and nobody else will say anything else
             except errors.HeadgateError as error:
                 self._clients.rotate(-1)
                 if failure is None or isinstance(error, errors.NotNow):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from http import HTTPStatus
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headgate import errors
+from headgate.client.credentials import Credentials
 from headgate.client.defaults import open_calls
 from headgate.errors import ANOTHER_ADDRESS
 from headgate.model.api import DEFAULT_URL, NAME_PATTERN, NAME_RULE, ErrorAnswer
@@ -48,8 +50,10 @@ class HttpClient:
         connect_timeout_s: float = 3.0,
         patience_s: float = 0.0,
         open_calls: OpenCalls = open_calls,
+        credentials: Credentials | None = None,
     ) -> None:
         self.url = _checked(url)
+        self._credentials = credentials
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._calls = open_calls(connect_timeout_s=connect_timeout_s)
@@ -87,7 +91,7 @@ class HttpClient:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         headers = () if body is None else (("content-type", JSON),)
         try:
-            response = await self._sent(method, path, limit_s, headers, body or b"")
+            response = await self._identified(method, path, limit_s, headers, body or b"")
         except errors.PeerUnreachable as error:
             raise errors.PeerUnreachable(
                 f"nothing answers at {self.url}; start it with `headgate up` (if that runs, try "
@@ -108,6 +112,22 @@ class HttpClient:
         if response.status < 300:
             return response.body
         raise self._refusal(response.status, response.body)
+
+    async def _identified(
+        self, method: str, path: str, limit_s: float, headers: Headers, body: bytes
+    ) -> Response:
+        """Who is refused because of their token comes again with a new one, if they have one."""
+        if self._credentials is None:
+            return await self._sent(method, path, limit_s, headers, body)
+        token = await self._credentials.current()
+        while True:
+            named = (*headers, ("authorization", f"Bearer {token}"))
+            response = await self._sent(method, path, limit_s, named, body)
+            if response.status != HTTPStatus.UNAUTHORIZED or not self._credentials.can_renew:
+                return response
+            former, token = token, await self._credentials.renewed(token)
+            if token == former:
+                return response
 
     async def _sent(
         self, method: str, path: str, limit_s: float, headers: Headers, body: bytes

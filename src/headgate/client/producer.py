@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate import errors
+from headgate.client.credentials import Token, credentials
 from headgate.client.defaults import THIS_MACHINE, open_calls
 from headgate.client.http import topic_path
 from headgate.client.producing.calls import Calls, overdue
@@ -46,7 +47,10 @@ _Part = tuple[Sequence[tuple[int, ProduceEvent, int]], int]
 
 
 class Producer:
-    """`machine` and `open_calls` are for tests: time, chance and threads are this machine's, its
+    """`token` says who this is, where a Headgate asks for that: a text, or a function that returns
+    one whenever a new one is needed, which may be asynchronous.
+
+    `machine` and `open_calls` are for tests: time, chance and threads are this machine's, its
     calls HTTP."""
 
     def __init__(
@@ -54,6 +58,7 @@ class Producer:
         url: str = DEFAULT_URL,
         options: ProducerOptions | None = None,
         *,
+        token: Token | None = None,
         route: Route | None = None,
         machine: Machine = THIS_MACHINE,
         open_calls: OpenCalls = open_calls,
@@ -65,7 +70,9 @@ class Producer:
                 f"batch_events is {self._options.batch_events}: it must be between 1 and "
                 f"{MAX_EVENTS_PER_REQUEST}"
             )
-        self._route = route or Route(url, open_calls=open_calls, machine=machine)
+        self._route = route or Route(
+            url, open_calls=open_calls, machine=machine, credentials=credentials(token)
+        )
         self._streams: dict[str, TopicStream] = {}
         self._calls = Calls(self._options.deadline_s, release=self._leave)
         self._numbers = itertools.count()

@@ -25,8 +25,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate import errors
+from headgate.client.credentials import Token, credentials
 from headgate.client.defaults import THIS_MACHINE, open_calls, open_link
 from headgate.client.gateway_choice import Doors
+from headgate.client.identified_link import identified
 from headgate.client.line import BUFFER_BYTES, Line
 from headgate.client.texts import plain
 from headgate.decide.conversation.common import Acks
@@ -88,6 +90,7 @@ class Subscriber:
         retry_max_s: float = 5.0,
         open_timeout_s: float = 30.0,
         silence_s: float = 75.0,
+        token: Token | None = None,
         machine: Machine = THIS_MACHINE,
         open_calls: OpenCalls = open_calls,
         open_link: OpenLink = open_link,
@@ -95,17 +98,24 @@ class Subscriber:
         self._machine = machine
         patience = Patience(retry_attempts, retry_for_s, retry_first_s, retry_max_s)
         self._following = Following(acks, patience, beyond_end_s=BEYOND_END_S)
+        said = credentials(token)
         self._line: Line[ToSubscriber] = Line(
             self._following,
             decode_for_subscriber,
             name="subscriber",
-            doors=Doors(url, id and plain("id", id), open_calls=open_calls, machine=machine),
+            doors=Doors(
+                url,
+                id and plain("id", id),
+                open_calls=open_calls,
+                machine=machine,
+                credentials=said,
+            ),
             url_of=lambda way: way.url,
             room=buffer,
             room_bytes=buffer_bytes,
             open_timeout_s=open_timeout_s,
             silence_s=silence_s,
-            open_link=open_link,
+            open_link=open_link if said is None else identified(open_link, said, machine),
             machine=machine,
         )
         if topic:

@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.config.address import server_url
+    from headgate.config.address import find_token, read_token, server_url
     from headgate.config.load import (
         LoadedConfig,
         environment_of,
@@ -31,8 +31,10 @@ else:
         "LoadedConfig": "load",
         "SettingSource": "sources",
         "environment_of": "load",
+        "find_token": "address",
         "inherited_environment": "load",
         "load_config": "load",
+        "read_token": "address",
         "server_url": "address",
     }
 
@@ -49,7 +51,9 @@ __all__ = [
     "LoadedConfig",
     "SettingSource",
     "environment_of",
+    "find_token",
     "inherited_environment",
     "load_config",
+    "read_token",
     "server_url",
 ]

@@ -28,6 +28,36 @@ def server_url(
     return given or variables.get("HEADGATE_URL") or dotenv.get("HEADGATE_URL") or DEFAULT_URL
 
 
+def find_token(
+    file: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    working_dir: Path | None = None,
+) -> Path | str | None:
+    """The file of a client command's token, or the token itself: its --token-file, else
+    HEADGATE_TOKEN_FILE, else HEADGATE_TOKEN; None where nothing says who it is."""
+    if file is not None:
+        return file
+    variables = os.environ if environ is None else environ
+    dotenv = read_dotenv(dotenv_path(working_dir))
+    named = variables.get("HEADGATE_TOKEN_FILE") or dotenv.get("HEADGATE_TOKEN_FILE")
+    if named:
+        return Path(named).expanduser()
+    return variables.get("HEADGATE_TOKEN") or dotenv.get("HEADGATE_TOKEN") or None
+
+
+def read_token(path: Path) -> str:
+    """What is in it, without the line's end. Raises InvalidConfig, which doesn't show it."""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise InvalidConfig(f"can't read the token in {path}: {reason}", path=str(path)) from None
+    if not token or any(not "!" <= char <= "~" for char in token):
+        raise InvalidConfig(f"{path} holds no token: one line is expected", path=str(path))
+    return token
+
+
 def dotenv_path(working_dir: Path | None) -> Path:
     return working_dir / ".env" if working_dir else Path(".env")
 

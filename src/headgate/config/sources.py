@@ -18,7 +18,9 @@ from headgate.config.address import ENV_PREFIX, text_of
 from headgate.config.keys import KEYS, SECTIONS, nearest_key
 from headgate.errors import InvalidConfig
 
-NON_KEYS: frozenset[str] = frozenset({"HEADGATE_CONFIG", "HEADGATE_URL"})
+NON_KEYS: frozenset[str] = frozenset(
+    {"HEADGATE_CONFIG", "HEADGATE_URL", "HEADGATE_TOKEN", "HEADGATE_TOKEN_FILE"}
+)
 """Variables with our prefix that aren't settings: which file to read, which server to call."""
 
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from headgate.client.credentials import Credentials
 from headgate.client.defaults import open_calls
 from headgate.client.http import HttpClient
 from headgate.decide.produce.routing_cache import PUBLIC_ADDRESS
@@ -28,9 +29,16 @@ class _Pool:
 
 
 class Connections:
-    def __init__(self, public_url: str, *, open_calls: OpenCalls = open_calls) -> None:
+    def __init__(
+        self,
+        public_url: str,
+        *,
+        open_calls: OpenCalls = open_calls,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._open_calls = open_calls
-        self.public = HttpClient(public_url, open_calls=open_calls)
+        self._credentials = credentials
+        self.public = HttpClient(public_url, open_calls=open_calls, credentials=credentials)
         self._pools: dict[str, _Pool] = {}
         self._avoided_until_s: dict[str, float] = {}
 
@@ -57,7 +65,10 @@ class Connections:
         pool = self._pools.get(url)
         if pool is None:
             client = HttpClient(
-                url, connect_timeout_s=CONNECT_TIMEOUT_S, open_calls=self._open_calls
+                url,
+                connect_timeout_s=CONNECT_TIMEOUT_S,
+                open_calls=self._open_calls,
+                credentials=self._credentials,
             )
             pool = self._pools[url] = _Pool(client)
         pool.users += 1

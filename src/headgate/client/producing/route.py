@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headgate import errors
+from headgate.client.credentials import Credentials
 from headgate.client.defaults import THIS_MACHINE, load_sessions, open_calls
 from headgate.client.producing.connections import Connections
 from headgate.decide.produce import routing_cache
@@ -56,9 +57,10 @@ class Route:
         open_calls: OpenCalls = open_calls,
         follow_after_s: float = FOLLOW_AFTER_S,
         machine: Machine = THIS_MACHINE,
+        credentials: Credentials | None = None,
     ) -> None:
         self._machine = machine
-        self.connections = Connections(url, open_calls=open_calls)
+        self.connections = Connections(url, open_calls=open_calls, credentials=credentials)
         self.cache = RoutingCache()
         self._open_session = open_session
         self._follow_after_s = follow_after_s

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headgate import errors
+from headgate.client.credentials import Token
 from headgate.client.defaults import THIS_MACHINE
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.client.producing.outgoing import Document, Outcome, OutgoingEvent, Receipt
@@ -25,9 +26,10 @@ class SyncProducer(Blocking):
         url: str = DEFAULT_URL,
         options: ProducerOptions | None = None,
         *,
+        token: Token | None = None,
         machine: Machine = THIS_MACHINE,
     ) -> None:
-        self._producer = Producer(url, options, machine=machine)
+        self._producer = Producer(url, options, token=token, machine=machine)
         super().__init__("producer", machine)
 
     def send(

@@ -8,7 +8,7 @@ heard that it was revoked, ends its connections within twice that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headgate import errors
@@ -38,6 +38,9 @@ class Rights:
     def __len__(self) -> int:
         return len(self._stays)
 
+    def __iter__(self) -> Iterator[Stay]:
+        return iter(tuple(self._stays))
+
     def begin(self, principal: Principal, end: End) -> Stay:
         stay = Stay(principal, end)
         self._stays[stay] = None
@@ -53,7 +56,7 @@ class Rights:
 
     def look(self) -> None:
         """End whoever isn't who they were."""
-        for stay in tuple(self._stays):
+        for stay in self:
             reason = self.principals.ended(stay.principal)
             if reason is not None:
                 self.over(stay)

@@ -1,0 +1,66 @@
+"""What a client says of who it is, and where it gets that from.
+
+A token is a text, or a function that returns one each time it is asked, at once or after a while.
+Invariant: what is known is said until a server refuses it or it is about to end; then it is asked
+for anew, once for all that wait for it. A token is never part of an error, nor of a repr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+
+from headgate import errors
+
+Token = str | Callable[[], str | Awaitable[str]]
+
+ASK_TIMEOUT_S = 30.0
+
+
+class Credentials:
+    def __init__(self, token: Token) -> None:
+        self._token = token
+        self._known: str | None = None
+        self._asking = asyncio.Lock()
+
+    @property
+    def can_renew(self) -> bool:
+        return not isinstance(self._token, str)
+
+    async def current(self) -> str:
+        """What to say now. Raises what the function raises, or Timeout."""
+        if isinstance(self._token, str):
+            return self._token
+        async with self._asking:
+            if self._known is None:
+                self._known = await _asked(self._token)
+            return self._known
+
+    async def renewed(self, instead_of: str) -> str:
+        """Another one, where there is a way to get one; else the same."""
+        self.forget(instead_of)
+        return await self.current()
+
+    def forget(self, token: str) -> None:
+        """It isn't good any more: the next one who needs one asks anew."""
+        if self._known == token:
+            self._known = None
+
+
+def credentials(token: Token | None) -> Credentials | None:
+    return None if token is None else Credentials(token)
+
+
+async def _asked(ask: Callable[[], str | Awaitable[str]]) -> str:
+    try:
+        async with asyncio.timeout(ASK_TIMEOUT_S):
+            found = ask()
+            token = await found if inspect.isawaitable(found) else found
+    except TimeoutError as error:
+        raise errors.Timeout(f"the function for the token took over {ASK_TIMEOUT_S:g} s") from error
+    if not isinstance(token, str):
+        raise errors.InvalidRequest(
+            f"the function for the token returned {type(token).__name__}, not a text"
+        )
+    return token
