@@ -22,6 +22,7 @@ from headgate.decide.operations.letter_queries import by_gateway
 from headgate.decide.operations.subscription_queries import SubscriptionSearch, question_of
 from headgate.decide.produce.room import Room
 from headgate.model import api
+from headgate.model.access import ApiToken
 from headgate.model.connectors_api import ConnectorInfo, FedTopic
 from headgate.model.control import LATENCY_BUCKETS_S, GatewayLink, Latencies
 from headgate.model.delivery import Delivery
@@ -35,9 +36,12 @@ from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.gateway.public.browsing import Browsing
 from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.gateway.public.leader_calls import LeaderCalls
+from headgate.services.gateway.public.sessions import SessionRoutes
 from headgate.services.gateway.public.watching import Watching
 from headgate.services.gateway.public.web_files import WebFileRoutes
+from headgate.services.gateway.rights import Rights
 from headgate.tasks import Crew
+from tests.services.gateway.access import knowing
 from tests.written_log import WrittenLog
 
 NOW_MS = 1_790_000_000_000
@@ -48,8 +52,10 @@ SUBSCRIPTIONS = 100_000
 class Console:
     """`status` is what the coordinator says; `done` is what pages wanted done, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *tokens: ApiToken) -> None:
         self.machine = ScriptedMachine(begins_ms=NOW_MS)
+        self.principals = knowing(self.machine, *tokens) if tokens else None
+        self._rights = None if self.principals is None else Rights(self.principals)
         self.log = WrittenLog()
         self.letters = MemoryLetterStore()
         self.topology = Topology(1, (Topic("flights", 2), Topic("wide", PARTITIONS)))
@@ -68,6 +74,7 @@ class Console:
         forwarder = Forwarder(self._calls, body_limit_bytes=1_000_000, room=room)
         leader = LeaderCalls(forwarder, lambda: self.url, timeout_s=5)
         self.watching = Watching(leader, crew=self._crew, machine=self.machine)
+        self.watching.rights = self._rights
         self.port = 0
 
     @property
@@ -78,7 +85,7 @@ class Console:
 
     async def begin(self) -> None:
         self._server = HttpServer()
-        self.port = await self._server.start(HttpApp(self._table()), "127.0.0.1", self.port)
+        self.port = await self._server.start(self._app(), "127.0.0.1", self.port)
 
     async def go_away(self) -> None:
         """As a gateway that is stopped; `begin` brings it back at the same address."""
@@ -89,6 +96,13 @@ class Console:
         await self._server.stop(0.2)
         await self._crew.close()
         await self._calls.close()
+
+    def _app(self) -> HttpApp:
+        return HttpApp(self._table(), gate=self.principals)
+
+    def look_at_rights(self) -> None:
+        assert self._rights is not None
+        self._rights.look()
 
     def _table(self) -> list[Route]:
         browsing = Browsing(
@@ -120,6 +134,7 @@ class Console:
             *browsing.table(),
             *letters.table(),
             *self.watching.table(),
+            *SessionRoutes(lambda: self._rights, self.machine).table(),
             *WebFileRoutes(packaged_files(), ws_url=lambda: "").table(),
         ]
 
@@ -276,8 +291,9 @@ def healthy() -> api.Status:
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[Console]:
-    console = Console()
+async def serving(*tokens: ApiToken) -> AsyncIterator[Console]:
+    """With `tokens` everybody has to say who they are."""
+    console = Console(*tokens)
     await console.begin()
     try:
         yield console

@@ -14,6 +14,7 @@ from headgate.decide.console import looks
 from headgate.model import api
 from headgate.services.gateway.public import watching
 from tests.browser.console_stage import Console, Dashboard, serving
+from tests.services.gateway.access import secret_of, token
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -330,6 +331,54 @@ async def test_a_connector_leaves_out_rests_goes_on_and_begins_elsewhere(tab: Da
         ("POST /v1/connectors/orders/resume", None),
         ("POST /v1/connectors/orders/reset", {"to": "2026-01-31T12:00:00Z"}),
     ]
+
+
+# --- who may ------------------------------------------------------------------------------------
+
+
+async def log_in(page: Page, console: Console, name: str) -> None:
+    await page.get_by_label("Token").fill(secret_of(name))
+    await page.get_by_role("button", name="Log in").click()
+    await page.locator("#link", has_text="live").wait_for()
+
+
+async def test_whoever_is_logged_in_sees_and_does_what_they_may(page: Page) -> None:
+    page.set_default_timeout(10_000)
+    looker, admin = token("looker", "read:nodes", "read:topics"), token("boss", "admin")
+    async with serving(looker, admin) as console:
+        await page.goto(f"{console.url}/ui/#/nodes")
+        await page.get_by_label("Token").fill("hg_wrong")
+        await page.get_by_role("button", name="Log in").click()
+        await page.get_by_text("The token is unknown, wrong or not valid any more").wait_for()
+        await log_in(page, console, "looker")
+        row = page.get_by_role("row", name="ingest-1")
+        await row.wait_for()
+        assert await row.get_by_role("button").count() == 0
+        assert await page.get_by_role("button", name="Rebalance…").count() == 0
+        assert await page.evaluate("document.cookie") == ""
+        await page.get_by_role("button", name="log out looker").click()
+        await log_in(page, console, "boss")
+        tab = Dashboard(page, console)
+        await row.get_by_role("button", name="Restart…").click()
+        await tab.confirm("Restart it")
+        assert console.done == [("POST /v1/nodes/ingest-1/restart", None)]
+
+
+async def test_a_log_in_ends_in_every_tab(page: Page) -> None:
+    page.set_default_timeout(10_000)
+    async with serving(token("boss", "admin")) as console:
+        await page.goto(f"{console.url}/ui/")
+        await log_in(page, console, "boss")
+        other = await page.context.new_page()
+        await Dashboard(other, console).see("topology")
+        await page.get_by_role("button", name="log out boss").click()
+        await other.get_by_label("Token").wait_for()
+        await log_in(other, console, "boss")
+        assert console.principals is not None
+        console.principals.learn((), 2)
+        console.look_at_rights()
+        await other.get_by_label("Token").wait_for()
+        await page.get_by_label("Token").wait_for()
 
 
 # --- for everybody ------------------------------------------------------------------------------

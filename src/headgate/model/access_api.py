@@ -1,4 +1,4 @@
-"""The bodies of /v1/tokens and /v1/tickets."""
+"""The bodies of /v1/tokens, /v1/tickets and /v1/session."""
 
 from __future__ import annotations
 
@@ -51,3 +51,18 @@ class Ticket(msgspec.Struct, frozen=True):
 
     ticket: str
     expires_in_ms: int
+
+
+class CreateSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of POST /v1/session."""
+
+    token: Annotated[str, msgspec.Meta(min_length=1, max_length=8_192)]
+
+
+class Session(msgspec.Struct, frozen=True):
+    """`required`: whoever asks has to say who they are. `name` is whoever is logged in (empty:
+    nobody), and `may` what that one may do at least with some topics, such as `write:topics`."""
+
+    required: bool
+    may: list[str]
+    name: str = ""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from headgate import errors
-from headgate.decide.access import deciding
+from headgate.decide.access import deciding, sessions
 from headgate.decide.access.claims import ClaimRules, of_administrator, of_claims, of_token
 from headgate.decide.access.needs import INTERNAL, need_of
 from headgate.decide.links.passes import PASS_HEADER, PassKeeper
@@ -186,14 +186,15 @@ class KnownPrincipals:
 
     async def _who(self, route: Route, request: Request, need: Need | None) -> Principal:
         said = request.headers.get(AUTHORIZATION)
-        if said[: len(BEARER)].lower() == BEARER:
+        is_open = need is not None and need.open
+        if credential := _credential(request, said, is_open=is_open):
             try:
-                return await self.principal_of(said[len(BEARER) :].strip())
+                return await self.principal_of(credential)
             except errors.HeadgateError:
-                if need is not None and need.open:
+                if is_open:
                     return NOBODY  # whoever that is, this is for everybody
                 raise
-        if said:
+        if said and not is_open:
             raise _unknown()
         if (route.method, route.path) == TAKES_TICKETS and "ticket" in request.query:
             return await self.spend_ticket(request.query["ticket"])
@@ -222,6 +223,16 @@ class KnownPrincipals:
             return answer
         status = msgspec.json.decode(answer.body, type=dict[str, object]).get("status", "")
         return json_response({"status": status}, answer.status)
+
+
+def _credential(request: Request, said: str, *, is_open: bool) -> str:
+    """What a program says, or the cookie of a page's log-in; empty: nothing."""
+    if said:
+        return said[len(BEARER) :].strip() if said[: len(BEARER)].lower() == BEARER else ""
+    token = sessions.token_in(request.headers.get("cookie"))
+    if token and not is_open:
+        sessions.check_page(request.method, request.headers.get(sessions.PAGE_HEADER))
+    return token
 
 
 def _check(need: Need, principal: Principal, request: Request) -> None:

@@ -39,7 +39,7 @@ async function call(method, where, { query = {}, body, signal, timeoutMs = TIMEO
   try {
     answer = await fetch(url, {
       method,
-      headers: body === undefined ? {} : { "content-type": "application/json" },
+      headers: headersOf(method, body),
       body: body === undefined ? undefined : JSON.stringify(body),
       signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
       cache: "no-store",
@@ -58,6 +58,13 @@ async function call(method, where, { query = {}, body, signal, timeoutMs = TIMEO
     code,
     details,
   });
+}
+
+/* Only a page of this very address can add this one: a log-in counts with it alone. */
+function headersOf(method, body) {
+  const headers = method === "GET" ? {} : { "x-headgate-page": "1" };
+  if (body !== undefined) headers["content-type"] = "application/json";
+  return headers;
 }
 
 function parsed(text) {

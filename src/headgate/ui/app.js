@@ -3,6 +3,7 @@
 import { attribute, h, replace, text } from "./dom.js";
 import { clock } from "./format.js";
 import { live } from "./live.js";
+import * as session from "./session.js";
 import * as connectors from "./pages/connectors.js";
 import * as letters from "./pages/letters.js";
 import * as nodes from "./pages/nodes.js";
@@ -59,12 +60,14 @@ function pageOf({ name, rest }) {
 
 function show() {
   const route = routeOf(location.hash);
-  const page = pageOf(route);
+  const isLoggedOut = session.isLoggedOut();
+  const page = isLoggedOut ? session : pageOf(route);
   if (shown?.page === page && shown.open.route?.(route)) return;
   shown?.open.close?.();
-  const open = page
-    ? page.open(route)
-    : { title: "Not found", element: h("p", null, "There is no such page.") };
+  const open = isLoggedOut
+    ? session.logInPage(loggedIn)
+    : page?.open(route) ?? { title: "Not found", element: h("p", null, "There is no such page.") };
+  nav.hidden = isLoggedOut;
   shown = { page, open };
   document.title = `${open.title} · Headgate`;
   replace(main, h("h1", { tabindex: "-1" }, open.heading ?? open.title), open.element);
@@ -78,6 +81,28 @@ function update() {
   if (live.overview?.totals) shown?.open.update?.(live.overview, live);
 }
 
+// --- who uses it --------------------------------------------------------------------------------
+
+const account = h("button", { class: "quiet", type: "button", hidden: true });
+document.getElementById("theme").before(account);
+account.addEventListener("click", async () => {
+  await session.logOut().catch(() => {});
+  showAccount();
+  show();
+  live.again();
+});
+
+function showAccount() {
+  account.hidden = !session.who();
+  text(account, `log out ${session.who()}`);
+}
+
+function loggedIn() {
+  showAccount();
+  live.again();
+  show();
+}
+
 // --- whether it is up to date -----------------------------------------------------------------
 
 let graceTimer = 0;
@@ -87,7 +112,7 @@ function showLink() {
   const away = link.connected ? (known?.away ?? "") : "";
   clearTimeout(graceTimer);
   const lateMs = Date.now() - link.since;
-  const isLost = !link.connected && lateMs >= GRACE_MS;
+  const isLost = !link.connected && lateMs >= GRACE_MS && !session.isLoggedOut();
   if (!link.connected && !isLost) graceTimer = setTimeout(showLink, GRACE_MS - lateMs + 10);
   if (link.connected) text(linkState, away ? "connected, coordinator away" : "live");
   else text(linkState, isLost ? "not connected" : "connecting…");
@@ -140,10 +165,18 @@ addEventListener("hashchange", () => {
   show();
   if (shown.page !== before) main.querySelector("h1")?.focus({ preventScroll: false });
 });
-live.addEventListener("change", () => {
+live.addEventListener("change", async () => {
+  // Nobody is logged in any more, or somebody is elsewhere in this browser.
+  if (live.link.status === 401 && !session.isLoggedOut()) {
+    await session.learn();
+    showAccount();
+    if (session.isLoggedOut()) show();
+  }
   showLink();
   if (!document.hidden) update();
 });
 document.addEventListener("visibilitychange", () => document.hidden || update());
+await session.learn();
+showAccount();
 live.start();
 show();

@@ -3,8 +3,10 @@
 //
 // Told to whoever listens, one after the other:
 //   {fields}        what is new of the overview (all of it at first)
-//   {link}          {connected, since, why}: whether there is a line; `why` is a sentence
+//   {link}          {connected, since, why, status}: whether there is a line; `why` is a sentence,
+//                   `status` that of the gateway's answer, where it refused
 //   {samples}       the history, to whoever comes later
+//   {cleared}       what was told before counts no more
 
 import { readEvents, Refused } from "./event_stream.js";
 import { History } from "./history.js";
@@ -21,6 +23,7 @@ export class Connection {
   #link = { connected: false, since: Date.now(), why: "" };
   #pauseMs = PAUSE_MS;
   #wake = null;
+  #aborter = new AbortController();
 
   /** `tell(message)` hands something to everybody who listens. */
   constructor(tell) {
@@ -44,16 +47,28 @@ export class Connection {
     this.#wake?.();
   }
 
+  /** Somebody else is logged in, or nobody: what was seen before isn't theirs. */
+  again() {
+    this.#fields = {};
+    this.#history = new History();
+    this.#tell({ cleared: true });
+    this.#aborter.abort();
+    this.hurry();
+  }
+
   async #run() {
     for (;;) {
+      this.#aborter = new AbortController();
       try {
         await readEvents(STREAM, {
           silenceMs: SILENCE_MS,
+          signal: this.#aborter.signal,
           heard: (_name, data) => this.#heard(data),
         });
         this.#lost("the gateway ended the connection");
       } catch (error) {
-        this.#lost(error instanceof Refused ? error.message : "the gateway doesn't answer");
+        if (error instanceof Refused) this.#lost(error.message, error.status);
+        else this.#lost("the gateway doesn't answer");
       }
       await this.#pause();
     }
@@ -68,10 +83,10 @@ export class Connection {
     this.#tell({ fields });
   }
 
-  #lost(why) {
+  #lost(why, status = 0) {
     if (this.#link.connected || this.#link.why !== why) {
       const since = this.#link.connected ? Date.now() : this.#link.since;
-      this.#say({ connected: false, since, why });
+      this.#say({ connected: false, since, why, status });
     }
   }
 

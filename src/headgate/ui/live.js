@@ -16,19 +16,24 @@ class Live extends EventTarget {
   overview = null;
   history = new History();
   link = { connected: false, since: Date.now(), why: "" };
-  #hurry = () => {};
+  #say = () => {};
 
   start() {
     const listen = (message) => this.#take(message);
     if ("SharedWorker" in globalThis) this.#share(listen);
     else this.#own(listen);
-    addEventListener("online", () => this.#hurry());
-    document.addEventListener("visibilitychange", () => document.hidden || this.#hurry());
+    addEventListener("online", () => this.hurry());
+    document.addEventListener("visibilitychange", () => document.hidden || this.hurry());
   }
 
   /** Try to connect at once. */
   hurry() {
-    this.#hurry();
+    this.#say("hurry");
+  }
+
+  /** Begin anew, as whoever is logged in now. */
+  again() {
+    this.#say("again");
   }
 
   #share(listen) {
@@ -37,7 +42,7 @@ class Live extends EventTarget {
       const { port } = new SharedWorker(url, { type: "module", name: "headgate" });
       port.addEventListener("message", ({ data }) => listen(data));
       port.start();
-      this.#hurry = () => port.postMessage("hurry");
+      this.#say = (word) => port.postMessage(word);
       addEventListener("pagehide", () => port.postMessage("leave"), { once: true });
     };
     open();
@@ -47,10 +52,11 @@ class Live extends EventTarget {
 
   #own(listen) {
     const connection = new Connection(listen);
-    this.#hurry = () => connection.hurry();
+    this.#say = (word) => connection[word]();
   }
 
-  #take({ fields, link, samples }) {
+  #take({ fields, link, samples, cleared }) {
+    if (cleared) [this.overview, this.history] = [null, new History()];
     if (samples) this.history = new History(samples);
     if (link) this.link = link;
     if (fields) {

@@ -14,6 +14,7 @@ self.addEventListener("connect", (event) => {
   port.addEventListener("message", ({ data }) => {
     if (data === "leave") ports.delete(port);
     else if (data === "hurry") connection.hurry();
+    else if (data === "again") connection.again();
   });
   port.start();
   for (const message of connection.soFar()) port.postMessage(message);

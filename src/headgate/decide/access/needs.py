@@ -37,6 +37,9 @@ ROUTES: Mapping[tuple[str, str], Need] = {
     ("GET", "/health"): STATUS_ONLY,
     ("GET", "/openapi.json"): OPEN,
     ("GET", "/v1/gateway"): OPEN,
+    ("GET", "/v1/session"): OPEN,
+    ("POST", "/v1/session"): OPEN,
+    ("DELETE", "/v1/session"): OPEN,
     # --- pages, which are the same for everybody and know nothing
     ("GET", "/"): OPEN,
     ("GET", "/client.js"): OPEN,

@@ -4,6 +4,7 @@ import { path, post } from "../api.js";
 import { attribute, h, keyed, replace } from "../dom.js";
 import { clock, count, cut, duration, size, visible } from "../format.js";
 import { confirmed } from "../parts/dialogs.js";
+import { may } from "../session.js";
 import { button, facts, field, stateOf } from "../parts/pieces.js";
 
 export function open() {
@@ -64,6 +65,7 @@ function update(element, one) {
   const acts = `${one.paused} ${one.stopped_at}`;
   if (element.dataset.acts === acts) return;
   attribute(element, "data-acts", acts);
+  if (!may("write:connectors")) return;
   replace(
     parts.acts,
     one.paused

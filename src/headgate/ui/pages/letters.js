@@ -6,6 +6,7 @@ import { clock, count, cut, duration, instant, plural, visible } from "../format
 import { confirmed, failed, showDialog } from "../parts/dialogs.js";
 import { button, card, field, select, stateOf, Table } from "../parts/pieces.js";
 import { VirtualList } from "../parts/virtual_list.js";
+import { may } from "../session.js";
 import { recordView } from "./records.js";
 
 const PAGE = 200;
@@ -105,7 +106,7 @@ export function open({ query }) {
     });
     box.checked = chosen.has(letter.id);
     return [
-      letter.state === "dead" ? box : "",
+      letter.state === "dead" && may("write:letters") ? box : "",
       String(letter.id),
       clock(letter.at_ms),
       letter.reason,
@@ -137,7 +138,8 @@ export function open({ query }) {
         button("Send it again…", () => (dialog.close(), change("retry", { ids: [letter.id] })), "primary"),
         button("Delete it…", () => (dialog.close(), change("delete", { ids: [letter.id] })), "danger"),
       );
-      replace(body, whole.state === "dead" ? acts : parkedWords(whole), letterView(whole));
+      const isMine = may("write:letters");
+      replace(body, whole.state === "dead" ? isMine && acts : parkedWords(whole), letterView(whole));
     } catch (error) {
       replace(body, failed(error));
     }
@@ -182,7 +184,9 @@ export function open({ query }) {
           field("Newer than", inputs.newer_than),
           h("button", { class: "primary", type: "submit" }, "Look"),
         ),
-        h("div", { class: "steps" }, retryChosen, deleteChosen, retryAll, deleteAll),
+        may("write:letters")
+          ? h("div", { class: "steps" }, retryChosen, deleteChosen, retryAll, deleteAll)
+          : null,
         h("div", { class: "card-head" }, said, more),
         list.element,
       ),

@@ -5,6 +5,7 @@ import { h, text } from "../dom.js";
 import { count, duration, plural, short } from "../format.js";
 import { confirmed } from "../parts/dialogs.js";
 import { button, card, state, stateOf, Table } from "../parts/pieces.js";
+import { may } from "../session.js";
 
 const SHOWN_MOVES = 200;
 
@@ -67,7 +68,7 @@ export function open() {
     element: h(
       "div",
       { class: "page" },
-      card("Nodes", button("Rebalance…", rebalance), leader, nodes.element),
+      card("Nodes", may("write:nodes") ? button("Rebalance…", rebalance) : null, leader, nodes.element),
       card("Lanes", null, lanes.element),
       card("Gateways", null, gateways.element),
       card("Moves", null, moves.element),
@@ -103,7 +104,7 @@ function laneState(lane) {
 }
 
 function acts(node) {
-  if (node.role === "coordinator") return h("span");
+  if (node.role === "coordinator" || !may("write:nodes")) return h("span");
   const back = node.state === "draining";
   return h(
     "span",

@@ -5,6 +5,7 @@ import { h, replace } from "../dom.js";
 import { clock, count, duration, percent, plural, short } from "../format.js";
 import { confirmed, failed } from "../parts/dialogs.js";
 import { button, card, facts, field, stateOf } from "../parts/pieces.js";
+import { may } from "../session.js";
 import { VirtualList } from "../parts/virtual_list.js";
 import { flowOf } from "./topics.js";
 import { topicState } from "./overview.js";
@@ -63,8 +64,12 @@ export function open({ rest: [name] }) {
       card(
         "At a glance",
         [
-          h("a", { class: "button primary", href: records }, "Look at its records"),
-          button("Change the number of partitions…", () => info && repartition(info, look)),
+          may("subscribe")
+            ? h("a", { class: "button primary", href: records }, "Look at its records")
+            : null,
+          may("write:topics")
+            ? button("Change the number of partitions…", () => info && repartition(info, look))
+            : null,
         ],
         trouble,
         summary,

@@ -67,6 +67,7 @@ from headgate.services.gateway.public.explaining import Explaining
 from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.gateway.public.leader_calls import LeaderCalls
 from headgate.services.gateway.public.producing import Producing
+from headgate.services.gateway.public.sessions import SessionRoutes
 from headgate.services.gateway.public.watching import Watching
 from headgate.services.gateway.public.web_files import WebFileRoutes
 from headgate.services.gateway.rights import Rights
@@ -127,6 +128,7 @@ class PublicRoutes:
             leader=self._leader,
             ingest_urls=ingest_urls,
         )
+        self._sessions = SessionRoutes(lambda: self.rights, machine)
         self._web_files = WebFileRoutes(web_files, ws_url=lambda: self.ws_url)
         self.ws_url = ""
         self.rights: Rights | None = None
@@ -210,6 +212,7 @@ class PublicRoutes:
             *self._connectors.table(),
             *self._letters(),
             *self._tokens(),
+            *self._sessions.table(),
             Route(
                 "GET",
                 "/v1/subscribe",
