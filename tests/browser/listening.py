@@ -6,15 +6,21 @@ from typing import Any
 
 from playwright.async_api import Page
 
+from headgate.adapters.web_files import packaged_files
+from headgate.decide.http.web_files import web_file
+
+BLANK = web_file("blank.html", b"<!doctype html><title>blank</title>")
+FILES = {**packaged_files(), "blank.html": BLANK}
+"""With a page that does nothing by itself, under the policy of all pages."""
+BLANK_PATH = "/ui/blank"
 WAIT_MS = 10_000
 LISTEN = """async ({ url, options, questions }) => {
   const { Headgate } = await import("/client.js");
   window.heard = [];
   window.tokens = 0;
   const note = (name) => (...given) => window.heard.push([name, ...given]);
-  if (options.token) {
-    options = { ...options, token: async () => `${options.token}-${++window.tokens}` };
-  }
+  const { token } = options;
+  if (token) options = { ...options, token: async () => `${token}-${++window.tokens}` };
   const headgate = (window.headgate = new Headgate(url || undefined, {
     ...options,
     onState: (state, reason) => window.heard.push(["state", state, reason]),

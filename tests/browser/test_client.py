@@ -10,7 +10,7 @@ import pytest_asyncio
 from headgate.adapters.web_files import packaged_files
 from headgate.model.http import Request, Response, Route
 from headgate.services.gateway.public.web_files import WebFileRoutes
-from tests.browser.listening import WAIT_MS, Listener
+from tests.browser.listening import BLANK, BLANK_PATH, FILES, WAIT_MS, Listener
 from tests.client.model_gateway import event
 from tests.client.served_gateway import ServedGateway, served_gateway
 
@@ -22,21 +22,21 @@ ANSWER_MS = 10_000
 """Those of client.js."""
 
 
-async def blank(_request: Request) -> Response:
+async def free(_request: Request) -> Response:
     """A page of somebody else's, with no policy."""
-    return Response(200, b"<!doctype html><title>blank</title>", "text/html")
+    return Response(200, BLANK.content, "text/html")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def gateway() -> AsyncIterator[ServedGateway]:
-    files = WebFileRoutes(packaged_files(), ws_url=lambda: made.ws_url)
-    async with served_gateway([Route("GET", "/blank", blank), *files.table()]) as made:
+    files = WebFileRoutes(FILES, ws_url=lambda: made.ws_url)
+    async with served_gateway([Route("GET", "/free", free), *files.table()]) as made:
         yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def listener(page: Page, gateway: ServedGateway) -> Listener:
-    await page.goto(f"{gateway.url}/ui/")
+    await page.goto(gateway.url + BLANK_PATH)
     return Listener(page)
 
 
@@ -139,7 +139,7 @@ async def test_a_gateway_that_falls_silent_is_asked_and_then_left(
     page: Page, gateway: ServedGateway
 ) -> None:
     await page.clock.install()
-    await page.goto(f"{gateway.url}/ui/")
+    await page.goto(gateway.url + BLANK_PATH)
     listener = Listener(page)
     await listener.listen({"all": {}})
     await listener.until_state("live")
@@ -153,7 +153,7 @@ async def test_a_gateway_that_falls_silent_is_asked_and_then_left(
 
 async def test_pauses_grow_while_nobody_answers(page: Page, gateway: ServedGateway) -> None:
     await page.clock.install()
-    await page.goto(f"{gateway.url}/ui/")
+    await page.goto(gateway.url + BLANK_PATH)
     listener = Listener(page)
     gateway.cut_off = 1_000
     await listener.listen({"all": {}})
@@ -172,7 +172,7 @@ async def test_pauses_grow_while_nobody_answers(page: Page, gateway: ServedGatew
 async def test_a_page_is_sent_to_where_it_belongs(
     listener: Listener, gateway: ServedGateway
 ) -> None:
-    await listener.page.goto(f"{gateway.url}/blank")
+    await listener.page.goto(f"{gateway.url}/free")
     away = {"type": "redirect", "url": gateway.ws_url, "gateway": "gateway-2", "id": "me"}
     dead = {"type": "redirect", "url": "ws://127.0.0.1:9/v1/subscribe", "gateway": "gateway-3"}
     gateway.redirect = [dict(away), dict(dead)]
@@ -256,7 +256,7 @@ async def test_a_place_can_be_kept_over_a_reload(
 
 async def test_what_came_is_acknowledged(page: Page, gateway: ServedGateway) -> None:
     await page.clock.install()
-    await page.goto(f"{gateway.url}/ui/")
+    await page.goto(gateway.url + BLANK_PATH)
     listener = Listener(page)
     await listener.listen({"all": {}})
     await listener.until_state("live")
@@ -267,6 +267,64 @@ async def test_what_came_is_acknowledged(page: Page, gateway: ServedGateway) -> 
     acks = [one for one in gateway.requests if one["type"] == "ack"]
     assert acks == [{"type": "ack", "subscription": "s1", "positions": {"0": 5}}]
     assert gateway.mistakes == []
+
+
+async def test_a_token_is_said_first_and_renewed_before_it_ends(
+    page: Page, gateway: ServedGateway
+) -> None:
+    await page.clock.install(time=1_000)
+    await page.goto(gateway.url + BLANK_PATH)
+    listener = Listener(page)
+    gateway.known = {"mine-1": 1_020_000, "mine-2": None}
+    await listener.listen({"all": {}}, token="mine")
+    await listener.until_state("live")
+    await page.clock.run_for(17_000)
+    gateway.append("flights")
+    await listener.until("all.event")
+    said = [one.get("token", one["type"]) for one in gateway.requests if one["type"] != "ping"]
+    assert said[:3] == ["mine-1", "subscribe", "mine-2"]
+    assert (gateway.opened, gateway.mistakes) == (1, [])
+
+
+async def test_a_token_that_ended_is_followed_by_another(
+    listener: Listener, gateway: ServedGateway
+) -> None:
+    gateway.known = {"mine-1": None, "mine-2": None}
+    await listener.listen({"all": {}}, token="mine")
+    await listener.until_state("live")
+    ended = {"code": "unauthorized", "message": "revoked", "details": {}}
+    gateway.sessions[0].wire.send({"type": "error", "error": ended})
+    gateway.append("flights")
+    await listener.until("all.event")
+    await listener.until_state("live")
+    assert await listener.page.evaluate("tokens") == 2
+
+
+async def test_whom_nobody_knows_is_told_so_in_the_end(
+    listener: Listener, gateway: ServedGateway
+) -> None:
+    gateway.known = {"another": None}
+    await listener.listen({"all": {}}, token="mine")
+    [error] = await listener.until("all.error")
+    assert error["code"] == "unauthorized"
+    assert await listener.page.evaluate("tokens") == 3
+    await listener.until_state("idle")
+
+
+async def test_while_nobody_answers_no_way_counts_as_blocked(
+    listener: Listener, gateway: ServedGateway
+) -> None:
+    page = listener.page
+    await listener.listen({"all": {}})
+    await listener.until_state("live")
+    await page.route("**/v1/gateway", lambda route: route.abort())
+    gateway.drop_all()
+    await page.wait_for_function(
+        "() => heard.filter(([, state]) => state === 'waiting').length > 3", timeout=WAIT_MS
+    )
+    await page.unroute("**/v1/gateway")
+    await listener.until_state("live")
+    assert gateway.opened == 2
 
 
 async def test_a_page_that_is_left_open_keeps_nothing(

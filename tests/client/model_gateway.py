@@ -65,6 +65,8 @@ class ModelGateway:
     """Whoever comes is sent away, once for each."""
     cut_off: int = 0
     """So many of those who come are cut off at once."""
+    known: dict[str, int | None] = field(default_factory=dict)
+    """Tokens and until when they are good; where there are none, nobody is asked for one."""
     tells_lost_history: bool = True
     hears_held: bool = True
     """Whether that has a reason of its own, as it had not once."""
@@ -113,7 +115,7 @@ class Session:
         self.gateway = gateway
         self.wire = wire
         self.redirected = False
-        self.is_cut_off = False
+        self.is_cut_off = self.is_known = False
         self.topics: dict[str, str] = {}
         self.sent: dict[str, int] = {}
         self.acknowledged: dict[str, int] = {}
@@ -132,7 +134,11 @@ class Session:
         if self.redirected or self not in self.gateway.sessions:
             return
         kind = message["type"]
-        if kind in ("subscribe", "join"):
+        if kind == "auth":
+            self._authenticate(message["token"])
+        elif self.gateway.known and not self.is_known:
+            self.gateway.mistakes.append(f"{kind} before auth")
+        elif kind in ("subscribe", "join"):
             name = message["id" if kind == "subscribe" else "consumer"]
             begin = self._subscribe if kind == "subscribe" else self._join
             self._unanswered[name] = lambda: begin(name, message)
@@ -154,6 +160,17 @@ class Session:
             self.gateway.left += 1
             self.wire.send({"type": "ended"})
             self.group.owner = None
+
+    def _authenticate(self, token: str) -> None:
+        known = self.gateway.known
+        self.is_known = token in known
+        if self.is_known:
+            self.wire.send(
+                {"type": "authenticated", "principal": "me", "expires_at_ms": known[token]}
+            )
+        else:
+            error = {"code": "unauthorized", "message": "nobody knows that token", "details": {}}
+            self.wire.send({"type": "error", "error": error})
 
     def answer_late(self, name: str) -> None:
         if name not in self.gateway.silent and name in self._unanswered:

@@ -82,7 +82,8 @@ export class Subscription {
 export type State = "idle" | "connecting" | "live" | "waiting" | "closed";
 
 export interface HeadgateOptions {
-  /** Asked for whenever a connection is made. */
+  /** Asked for whenever a connection is made, and, a function, before a token ends. Only where the
+      gateway asks who one is. */
   token?: string | (() => string | undefined | Promise<string | undefined>);
   /** "auto" (default): server-sent events where WebSockets are blocked. */
   transport?: "auto" | "websocket" | "sse";

@@ -27,6 +27,10 @@ const BLOCKED_AFTER = 2; // WebSockets that failed where HTTP did not
 const BLOCKED_MS = 60_000; // before another one is tried
 const STREAMS_MOST = 5; // a browser has six connections to a host
 const STEPS_MOST = 16; // redirects and dead gateways of one opening
+const UNKNOWN_MOST = 3; // tokens in a row that nobody knows
+const RENEWED_AT = 0.8; // of the time that a token has left
+const RENEWED_FIRST_MS = 1_000;
+const TIMER_MOST_MS = 2 ** 31 - 1;
 const MOVED_ON_MS = 30_000; // for a log that has lost its history to go on behind its positions
 const MAY_PASS = new Set(["timeout", "overloaded", "unavailable", "storage_failed", "internal"]);
 const LOOPBACK = new Set(["localhost", "127.0.0.1", "[::1]"]);
@@ -144,12 +148,14 @@ export class Headgate {
   #subscriptions = new Map();
   #numbers = 0;
   #line = null; // the connection that is open: begin, end and acknowledge
+  #newLine = null; // one that doesn't know yet who we are
+  #renewal = undefined;
+  #unknown = 0; // how often in a row nobody knew our token
   #isRunning = false;
   #over = new AbortController();
   #attempt = 0;
   #wake = () => {};
   #acknowledging = undefined;
-  #known = ""; // where WebSockets went last
   #failures = 0;
   #blockedUntil = 0;
   #state = "idle";
@@ -207,12 +213,20 @@ export class Headgate {
         await (this.#usesStreams() ? this.#overStreams() : this.#overWebSocket());
       } catch (error) {
         if (this.#over.signal.aborted) break;
-        if (error instanceof HeadgateError && !MAY_PASS.has(error.code)) this.#fail(error);
-        else await this.#pause(error);
+        if (this.#mayPass(error)) await this.#pause(error);
+        else this.#fail(error);
       }
     }
     this.#isRunning = false;
     this.#turn(this.#over.signal.aborted ? "closed" : "idle");
+  }
+
+  /** A token that isn't good any more may be followed by one that is. */
+  #mayPass(error) {
+    if (!(error instanceof HeadgateError) || MAY_PASS.has(error.code)) return true;
+    if (error.code !== "unauthorized" || typeof this.#options.token !== "function") return false;
+    this.#unknown += 1;
+    return this.#unknown < UNKNOWN_MOST;
   }
 
   #turn(state, reason = "") {
@@ -251,8 +265,7 @@ export class Headgate {
     return typeof token === "function" ? await token() : token;
   }
 
-  async #fetch(path, signal) {
-    const token = await this.#token();
+  #fetch(path, signal, token) {
     const headers = token ? { authorization: `Bearer ${token}` } : {};
     return fetch(new URL(path, this.#url), { headers, signal, cache: "no-store" });
   }
@@ -293,28 +306,24 @@ export class Headgate {
     throw new Error("a WebSocket to the gateway could not be opened");
   }
 
+  /** The gateway says it itself: where nothing answers, no WebSocket would be taken either. */
   async #address() {
-    let found;
+    let answer;
     try {
-      const answer = await this.#fetch("/v1/gateway", AbortSignal.timeout(OPEN_MS));
-      found = answer.ok ? await answer.json() : undefined;
-      if (!found && !this.#known) throw await errorIn(answer);
-    } catch (error) {
-      if (this.#known) return this.#known;
-      if (error instanceof HeadgateError) throw error;
+      answer = await this.#fetch("/v1/gateway", AbortSignal.timeout(OPEN_MS));
+    } catch {
       throw new Error(
         `nobody answers at ${this.#url.origin}, or this page's origin isn't in its public.origins`,
       );
     }
-    if (!found) return this.#known;
-    const url = new URL(found.ws_url);
+    if (!answer.ok) throw await errorIn(answer);
+    const url = new URL((await answer.json()).ws_url);
     if (this.#url.protocol === "https:") url.protocol = "wss:";
     // A page of localhost is another origin than one of 127.0.0.1.
     if (LOOPBACK.has(url.hostname) && LOOPBACK.has(this.#url.hostname)) {
       url.hostname = this.#url.hostname;
     }
-    this.#known = url.href;
-    return this.#known;
+    return url.href;
   }
 
   /** What a gateway has to say at `url`: that it refuses or redirects is an answer, that the
@@ -324,19 +333,46 @@ export class Headgate {
       signal: this.#over.signal,
       opened: async (say, leave) => {
         this.#failures = 0;
-        const token = await this.#token();
-        if (token) say({ type: "auth", token });
-        this.#line = {
+        const line = {
           begin: (one) => say({ type: "subscribe", id: one.id, ...one._question() }),
           end: (one) => say({ type: "unsubscribe", subscription: one.id }),
           acknowledge: (one, positions) => say({ type: "ack", subscription: one.id, positions }),
+          authenticate: (token) => say({ type: "auth", token }),
+          begun: () => this.#begin(line),
           leave,
         };
-        for (const one of this.#subscriptions.values()) this.#line.begin(one);
-        if (!this.#subscriptions.size) leave();
+        const token = await this.#token();
+        if (!token) return line.begun();
+        this.#newLine = line;
+        line.authenticate(token);
       },
       heard: (message) => this.#heard(message),
-    }).finally(() => (this.#line = null));
+    }).finally(() => {
+      clearTimeout(this.#renewal);
+      this.#line = this.#newLine = null;
+    });
+  }
+
+  #begin(line) {
+    this.#line = line;
+    for (const one of this.#subscriptions.values()) line.begin(one);
+    if (!this.#subscriptions.size) line.leave();
+  }
+
+  /** We are known: the first time it begins, and each time a new token is due before the end. */
+  #authenticated({ expires_at_ms: ends }) {
+    const line = this.#newLine ?? this.#line;
+    this.#newLine = null;
+    if (line !== this.#line) line.begun();
+    clearTimeout(this.#renewal);
+    if (ends === null || typeof this.#options.token !== "function") return;
+    const due = Math.min(Math.max((ends - Date.now()) * RENEWED_AT, RENEWED_FIRST_MS), TIMER_MOST_MS);
+    this.#renewal = setTimeout(() => {
+      this.#token().then(
+        (token) => token && this.#line?.authenticate(token),
+        () => {}, // the connection ends with the old one, and the next asks again
+      );
+    }, due);
   }
 
   #heard(message) {
@@ -355,6 +391,8 @@ export class Headgate {
         const about = this.#subscriptions.get(message.subscription);
         return about && this.#refused(about, errorOf(message.error));
       }
+      case "authenticated":
+        return this.#authenticated(message);
       case "unsubscribed":
       case "pong":
         return;
@@ -368,7 +406,7 @@ export class Headgate {
 
   #mayBeLive() {
     if ([...this.#subscriptions.values()].some((one) => one.state !== "live")) return;
-    this.#attempt = 0;
+    this.#attempt = this.#unknown = 0;
     this.#turn("live");
   }
 
@@ -421,8 +459,10 @@ export class Headgate {
   #overStreams() {
     return new Promise((resolve, reject) => {
       const streams = new Map();
+      const leave = () => finish(resolve);
       const finish = (settle, value) => {
         this.#line = null;
+        this.#over.signal.removeEventListener("abort", leave);
         for (const stream of streams.values()) stream.abort();
         settle(value);
       };
@@ -438,10 +478,10 @@ export class Headgate {
         streams.get(one)?.abort();
         streams.delete(one);
       };
-      this.#line = { begin, end, acknowledge() {}, leave: () => finish(resolve) };
-      this.#over.signal.addEventListener("abort", () => finish(resolve), { once: true });
+      this.#line = { begin, end, acknowledge() {}, leave };
+      this.#over.signal.addEventListener("abort", leave);
       for (const one of [...this.#subscriptions.values()]) begin(one);
-      if (!this.#subscriptions.size) finish(resolve);
+      if (!this.#subscriptions.size) leave();
     });
   }
 
@@ -450,7 +490,9 @@ export class Headgate {
     const answer = await this.#fetch(
       `/v1/subscribe?${queryOf(one._question())}`,
       AbortSignal.any([signal, quiet.signal]),
+      await this.#token(),
     );
+    if (answer.status === 401) throw await errorIn(answer);
     if (!answer.ok) return this.#refused(one, await errorIn(answer));
     let timer;
     const heard = () => {
@@ -460,6 +502,9 @@ export class Headgate {
     try {
       for await (const message of messagesOf(answer.body, heard)) {
         if (signal.aborted) return;
+        if (message.type === "error" && message.error.code === "unauthorized") {
+          throw errorOf(message.error);
+        }
         if (message.type === "error") return this.#refused(one, errorOf(message.error));
         one._take(message);
         if (message.type === "subscribed") this.#mayBeLive();

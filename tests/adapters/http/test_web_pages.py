@@ -190,7 +190,7 @@ async def test_a_preflight_of_a_named_page_says_what_it_may_send(site: Site) -> 
     assert fields["access-control-allow-origin"] == APP
     assert fields["vary"] == "origin"
     assert fields["access-control-allow-methods"] == "POST"
-    assert fields["access-control-allow-headers"] == "content-type, last-event-id"
+    assert fields["access-control-allow-headers"] == "authorization, content-type, last-event-id"
     assert fields["access-control-max-age"] == "600"
     assert "access-control-allow-private-network" not in fields
     assert site.calls == []

@@ -10,7 +10,7 @@ from headgate import errors
 from headgate.decide.http.web_pages import WebPages
 from headgate.model.http import Request, Response, Route
 
-READ_HEADERS = "content-type, last-event-id"
+READ_HEADERS = "authorization, content-type, last-event-id"
 """What a page may send: all that the public API reads."""
 SHOWN_HEADERS = "retry-after"
 """What a page may read of an answer, besides what every page may."""
