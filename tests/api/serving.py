@@ -87,6 +87,7 @@ def routes_of_gateway() -> list[Route]:
         version="",
         keep_alive_s=0.0,
         web_files={},
+        demo="",
     ).table()
 
 

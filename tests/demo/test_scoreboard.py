@@ -190,3 +190,28 @@ def test_the_books_agree_with_a_bookkeeper_that_forgets_nothing(
     assert board.under_way == len(set(expected) - acked - refused) + len(
         {number for _, number in wanted - got}
     )
+
+
+def test_what_a_newer_one_of_its_key_has_overtaken_is_skipped() -> None:
+    board = Scoreboard(2)
+    for number in (1, 2, 3):
+        send(board, number, expected={0, 1})
+    send(board, 4, expected={0}, key="b")
+    receive(board, 0, 1)
+    assert board.skipped == 0
+    receive(board, 0, 3)
+    assert board.skipped == 1  # the second one, at the first watch
+    receive(board, 1, 3)
+    assert board.skipped == 3
+    receive(board, 0, 2)
+    assert (board.skipped, board.out_of_order) == (2, 1)
+
+
+def test_what_was_never_acknowledged_is_not_skipped() -> None:
+    board = Scoreboard(1)
+    send(board, 1, expected={0}, ack=False)
+    send(board, 2, expected={0})
+    receive(board, 0, 2)
+    assert board.skipped == 0
+    board.acknowledged("e1", at_s=2.0)
+    assert board.skipped == 1

@@ -7,6 +7,7 @@ are on their way. What became of it is what the last line on the screen says.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -16,6 +17,7 @@ import subprocess
 import termios
 import threading
 from collections.abc import Iterator
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -99,11 +101,26 @@ def delivered(demo: Terminal) -> int:
     return int(demo.shown(r"everything .* ([\d,]+) +[\d,.]+ +│").replace(",", "") or 0)
 
 
+def press(demo: Terminal, dare: str) -> None:
+    """A button of the page that the screen names."""
+    page = demo.shown(r"in a browser: +(http://\S+/ui/demo)")
+    with urlopen(page, timeout=30) as answer:
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    with urlopen(f"{page}.json", timeout=30) as answer:
+        control = json.load(answer)["control"]
+    headers = {"content-type": "application/json", "origin": page.removesuffix("/ui/demo")}
+    with urlopen(Request(f"{control}/dares/{dare}", b"{}", headers), timeout=30) as answer:
+        assert answer.status == 202
+
+
 def test_whatever_is_killed_nothing_gets_lost(demo: Terminal) -> None:
     until(lambda: delivered(demo) > 0, "the first delivery", 120)
     for role in ("coordinator", "ingest", "gateway"):
         pid, before = pid_of(demo, role), delivered(demo)
-        os.kill(pid, signal.SIGKILL)
+        if role == "gateway":
+            press(demo, "kill-gateway")
+        else:
+            os.kill(pid, signal.SIGKILL)
         until(lambda: pid_of(demo, role) != pid, f"a new {role}")  # noqa: B023  # ends before
         until(lambda: delivered(demo) > before + 100, f"deliveries after {role}")  # noqa: B023
     until(

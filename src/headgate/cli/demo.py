@@ -13,9 +13,10 @@ import os
 import shutil
 import signal
 import sys
+import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -32,10 +33,12 @@ from headgate.client.outages import NAME as CLIENT_LOGGER
 from headgate.config import LoadedConfig
 from headgate.demo import mongodb, postgresql
 from headgate.demo.flight import FlightPath
+from headgate.demo.page.booth import Booth
 from headgate.demo.screen import summary_table
 from headgate.demo.stage import data_folder, demo_config, performance, plan_of
 from headgate.demo.summary import LATENCY_NOTES, Summary
 from headgate.errors import InvalidRequest
+from headgate.tasks import start_thread
 
 UNWATCHED_SECONDS = 30.0
 """How long it runs where nobody could press Ctrl-C."""
@@ -85,6 +88,7 @@ def demo(
             "demo starts."
         ),
     ] = "",
+    opens: Annotated[bool, Option("--open", help="Open the demo's page in a browser.")] = False,
     as_json: Annotated[bool, Option("--json", help="Print the summary as JSON.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -98,13 +102,12 @@ def demo(
     if seconds is None and not watched:
         seconds = UNWATCHED_SECONDS
     with data_folder() as folder:
-        loaded = demo_config(Path(folder) / "data", config)
-        for warning in loaded.warnings:
-            console.print(f"headgate: {warning}", markup=False, soft_wrap=True)
-        plan = plan_of(loaded, seed=seed, seconds=seconds, consumers=consumers)
-        display: Display = (LiveDisplay if watched else PlainDisplay)(console, plan)
         run = _run(
-            loaded, plan, display, console, Path(folder), source=source, uri=uri, as_json=as_json
+            Path(folder),
+            console,
+            _Wanted(seed, seconds, consumers, source, uri, opens=opens, as_json=as_json),
+            config,
+            watched=watched,
         )
         summary = asyncio.run(run)
     if summary is None:
@@ -114,25 +117,59 @@ def demo(
         raise click.exceptions.Exit(1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What was said on the command line; `uri` is the address of the database, if one is given."""
+
+    seed: int
+    seconds: float | None
+    consumers: int
+    source: Source
+    uri: str
+    opens: bool
+    as_json: bool
+
+
 async def _run(
+    folder: Path, console: Console, wanted: _Wanted, config: Path | None, *, watched: bool
+) -> Summary | None:
+    """The page's address is known before the system starts, which has to be told."""
+    booth = Booth()
+    await booth.start()
+    try:
+        loaded = demo_config(folder / "data", config, control=booth.url)
+        for warning in loaded.warnings:
+            console.print(f"headgate: {warning}", markup=False, soft_wrap=True)
+        plan = plan_of(loaded, seed=wanted.seed, seconds=wanted.seconds, consumers=wanted.consumers)
+        display: Display = (LiveDisplay if watched else PlainDisplay)(console, plan)
+        return await _perform(loaded, plan, display, console, folder, wanted, booth)
+    finally:
+        await booth.stop()
+
+
+async def _perform(
     loaded: LoadedConfig,
     plan: FlightPath,
     display: Display,
     console: Console,
     folder: Path,
-    *,
-    source: Source,
-    uri: str,
-    as_json: bool,
+    wanted: _Wanted,
+    booth: Booth,
 ) -> Summary | None:
-    """`uri` is the address of the database, if one is given."""
     stopping = asyncio.Event()
+    source, uri = wanted.source, wanted.uri
 
     def interrupted() -> None:
         if stopping.is_set():
             _end_at_once(display, console, folder)
         stopping.set()
         display.stopping()
+
+    def named(address: str) -> None:
+        display.named(address)
+        if wanted.opens:
+            # It may take its time, or wait for the browser to end.
+            start_thread("browser", lambda: webbrowser.open(address))
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -153,12 +190,14 @@ async def _run(
                 progress=display.progress,
                 show=display.show,
                 show_every_s=display.show_every_s,
+                booth=booth,
+                named=named,
             ) as summary,
         ):
             display.close()
             if summary is not None:
                 note = LATENCY_NOTES[NAMES[source]]
-                _print(summary, console, note, as_json=as_json)
+                _print(summary, console, note, as_json=wanted.as_json)
             # From here on a Ctrl-C has nothing more to wait for.
             stopping.set()
             shown.enter_context(console.status("stopping every process"))

@@ -102,6 +102,11 @@ NodeName = Annotated[
     Wording("up to 128 letters, digits, dots, hyphens and underscores"),
     Field(pattern=r"^[A-Za-z0-9._-]{0,128}$"),
 ]
+DemoControl = Annotated[
+    str,
+    Wording("an address such as http://127.0.0.1:43210"),
+    Field(pattern=r"^(http://127\.0\.0\.1:\d{1,5})?$"),
+]
 SparkMaster = Annotated[
     str,
     # Plain local[N] never retries a task: one killed worker would end the router.
@@ -463,6 +468,9 @@ class DemoSettings(Section):
     """Aircraft that report their position."""
     window: Annotated[Duration, Field(ge=seconds("1s"))] = seconds("10s")
     """The router's window in the demo, short enough to show several."""
+    control: DemoControl = ""
+    """Where the demo that runs this system takes what its page asks for (empty: no demo does, and
+    there is no such page); `headgate demo` sets it."""
 
 
 class BatchSettings(Section):

@@ -37,6 +37,7 @@ LANES_TIMEOUT_S = 30.0
 LANES_EVERY_S = 0.1
 UNDER_WAY_MOST = 20_000
 BATCH_MOST = 500
+FLOOD_TIMES = 10
 PREPARE_TIMEOUT_S = 90.0
 CREATE_TIMEOUT_S = 20.0
 RETRY_S = 0.5
@@ -96,6 +97,19 @@ class Flight:
         self._trouble = "", 0.0
         self._started_s = self._now_s()
         self._produced_for_s = 0.0
+        self._flood: Pace | None = None
+        self._flood_ends_s = 0.0
+
+    def flood(self, for_s: float) -> None:
+        """Produce `FLOOD_TIMES` as much for a while."""
+        now_s = self._now_s()
+        self._flood = Pace(per_s=self._plan.per_s * (FLOOD_TIMES - 1), start_s=now_s)
+        self._flood_ends_s = now_s + for_s
+
+    @property
+    def status(self) -> Status | None:
+        """What the coordinator said last."""
+        return self._status
 
     async def run(self, stopping: asyncio.Event) -> Summary:
         """Produce until the time is up or `stopping` is set, then wait for what is expected."""
@@ -232,7 +246,7 @@ class Flight:
         while not stopping.is_set() and (now_s := self._now_s()) < end_s:
             if now_s >= halfway_s and self._halfway is None:
                 self._halfway = self._crew.start("half-way", self._audience.halfway())
-            count = min(pace.take(now_s), BATCH_MOST)
+            count = min(pace.take(now_s) + self._flooded(now_s), BATCH_MOST)
             if self._board.under_way + count > UNDER_WAY_MOST:
                 count = 0
                 self._note_trouble("paused: too many events wait for their delivery")
@@ -242,6 +256,11 @@ class Flight:
                 # Tasks start in the order of their creation, and the way in keeps that of calls.
                 self._crew.start("sending", self._send_and_note(reports))
             await _wait(stopping, min(pace.due_s, end_s) - self._now_s())
+
+    def _flooded(self, now_s: float) -> int:
+        if self._flood is not None and now_s >= self._flood_ends_s:
+            self._flood = None
+        return 0 if self._flood is None else self._flood.take(now_s)
 
     def _report(self, number: int, now_s: float) -> Numbered:
         report = self._fleet.report(number, (now_s - self._started_s) * TIME_LAPSE)
@@ -259,6 +278,8 @@ class Flight:
                 self._note_trouble(str(outcome))
             else:
                 self._board.acknowledged(one.id, at_s=now_s)
+                # A repartition has added some since.
+                self._by_partition += [0] * (outcome + 1 - len(self._by_partition))
                 self._by_partition[outcome] += 1
         self._moved.set()
 

@@ -158,6 +158,17 @@ class Scoreboard:
         return sum(watch.duplicates for watch in self.watches)
 
     @property
+    def skipped(self) -> int:
+        """Expected deliveries that haven't arrived though a newer one of their key has. In order
+        per key there is none, so whatever counts here is lost, or late out of its order."""
+        return sum(
+            self._newest_number[watch].get(event.key, event.number) > event.number
+            for event in self._open.values()
+            if event.acknowledged_s is not None
+            for watch in event.missing
+        )
+
+    @property
     def missing(self) -> int:
         """Expected deliveries of acknowledged events that haven't arrived."""
         return self.matched - self.delivered

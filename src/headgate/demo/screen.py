@@ -18,6 +18,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from headgate.demo.page.booth import PAGE_PATH
 from headgate.demo.summary import ConsumerSummary, Summary, format_ms
 from headgate.demo.view import ConsumerView, GatewayView, PartitionView, SubscriberView, View
 
@@ -257,6 +258,7 @@ def _hints(view: View, *, wide: bool) -> RenderableType:
     """What to type: a line each, also where there is little room."""
     subscribe = f"{_command()} subscribe flights --url {view.address}"
     lines = [Text(f"{subscribe} --where 'altitude < 3000'" if wide else subscribe)]
+    page = f"{view.address}{PAGE_PATH}"
     pids = {role.name: role.pid for role in view.roles}
     victim = next((name for name in VICTIMS if pids.get(name)), None)
     if victim is not None:
@@ -265,8 +267,9 @@ def _hints(view: View, *, wide: bool) -> RenderableType:
         lines.append(Text(f"kill -9 {pids[victim]}").append(dare, "dim"))
     where = Text("in another terminal:", style="dim")
     if not wide:
-        return Group(where, *lines)
+        return Group(Text(f"in a browser: {page}", style="dim"), where, *lines)
     hints = Table.grid(padding=(0, 2, 0, 0))
+    hints.add_row(Text("in a browser:", style="dim"), Text(page))
     hints.add_row(where, Group(*lines))
     return hints
 

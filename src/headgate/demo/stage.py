@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from headgate.config import LoadedConfig, load_config
 from headgate.config.units import DurationUnit
 from headgate.demo.draining import ROLES
 from headgate.demo.flight import Flight, FlightPath, Show
+from headgate.demo.page.booth import PAGE_PATH, SHOWN_EVERY_S, Booth
+from headgate.demo.page.dares import Dares
 from headgate.demo.summary import Summary
 from headgate.demo.view import RoleView, View
 from headgate.local import running
 from headgate.services.supervisor import Supervisor
-from headgate.tasks import first_of
+from headgate.tasks import Crew, first_of
 
 Say = Callable[[str], None]
 
@@ -43,8 +46,11 @@ def data_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True)
 
 
-def demo_config(data: Path | str, config_file: Path | None = None) -> LoadedConfig:
-    """The configuration with the demo's own window, folder and ports."""
+def demo_config(
+    data: Path | str, config_file: Path | None = None, *, control: str = ""
+) -> LoadedConfig:
+    """The configuration with the demo's own window, folder and ports; `control` is where its page
+    asks for what hurts."""
     given = load_config(config_file=config_file).config
     window_s = given.demo.window
     seconds = DurationUnit()
@@ -56,6 +62,7 @@ def demo_config(data: Path | str, config_file: Path | None = None) -> LoadedConf
             min(given.router.lane_report_timeout, window_s / 2)
         ),
         **dict.fromkeys(PORTS, ANY_FREE_PORT),
+        "demo.control": control,
     }
     return load_config(command_line=overrides, config_file=config_file)
 
@@ -84,23 +91,54 @@ async def performance(
     progress: Say,
     show: Show,
     show_every_s: float,
+    booth: Booth | None = None,
+    named: Say = lambda _: None,
 ) -> AsyncIterator[Summary | None]:
     """Start everything, run the plan, and yield what it came to; stops everything afterwards.
 
     Yields None when the stop came before the start. `say` and `progress` are those of `running`;
-    `show` gets a view every `show_every_s`.
+    `show` gets a view every `show_every_s`; `booth`, if there is one, gets it more often, and
+    `named` hears where it is shown.
     """
-    async with running(loaded, stopping, say, progress) as (address, supervisor):
+    async with (
+        running(loaded, stopping, say, progress) as (address, supervisor),
+        Crew("demo page") as crew,
+    ):
         if address is None:
             yield None
             return
+        shows = _Paced(show, every_s=show_every_s)
 
         def show_with_roles(view: View) -> None:
             seen = {role: supervisor.serving.get(role) for role in ROLES}
-            show(replace(view, roles=tuple(RoleView(role, pid) for role, pid in seen.items())))
+            view = replace(view, roles=tuple(RoleView(role, pid) for role, pid in seen.items()))
+            if booth is not None:
+                booth.show(view)
+            shows.show(view)
 
-        flight = Flight(address, plan, show_with_roles, show_every_s=show_every_s)
+        every_s = show_every_s if booth is None else min(show_every_s, SHOWN_EVERY_S)
+        flight = Flight(address, plan, show_with_roles, show_every_s=every_s)
+        if booth is not None:
+            roles, partitions = partial(getattr, supervisor, "serving"), plan.partitions
+            booth.begin(address, Dares(address, roles, flight, crew, partitions=partitions))
+            named(address + PAGE_PATH)
         yield await _watched(flight.run(stopping), supervisor)
+
+
+class _Paced:
+    """Shows a view now and then, and the last one for certain."""
+
+    def __init__(self, show: Show, *, every_s: float) -> None:
+        self._show = show
+        self._every_s = every_s
+        self._next_s = 0.0
+
+    def show(self, view: View) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._next_s or view.phase == "finished":
+            # A little early is in time: whoever calls does so by a clock of its own.
+            self._next_s = now_s + self._every_s - SHOWN_EVERY_S / 2
+            self._show(view)
 
 
 async def _watched(flight: Coroutine[Any, Any, Summary], supervisor: Supervisor) -> Summary:

@@ -85,6 +85,11 @@ class View:
     """What is waited for at the end, and why it may take a while."""
     origin: str = ""
     """The database that everything comes through; empty where it is produced."""
+    skipped: int = 0
+    duplicates: int = 0
+    out_of_order: int = 0
+    targets: int = 0
+    """Of the consumers' group, once that is known."""
 
 
 class WindowCount:
@@ -159,6 +164,10 @@ class Gauges:
             trouble=trouble,
             waiting=waiting,
             origin=origin,
+            skipped=board.skipped,
+            duplicates=board.duplicates,
+            out_of_order=board.out_of_order,
+            targets=next((one.targets for one in status.groups), 0) if status is not None else 0,
         )
 
     def _partition(

@@ -62,11 +62,13 @@ class WayIn(Protocol):
 
 
 class Produced:
-    """By the producer, over HTTP."""
+    """By the producer, over HTTP; each report goes with the one before it of its aircraft, so that
+    subscribers hear of those that left what they had asked for."""
 
     def __init__(self, address: str, topic: str) -> None:
         self._topic = topic
         self._producer = Producer(address, ProducerOptions(deadline_s=PRODUCE_DEADLINE_S))
+        self._earlier: dict[str, bytes] = {}
 
     async def prepare(self, http: HttpClient) -> None:
         return
@@ -84,12 +86,15 @@ class Produced:
         await self._producer.__aexit__(kind, error, trace)
 
     async def send(self, reports: Sequence[Numbered]) -> list[Outcome]:
-        events = [
-            OutgoingEvent(msgspec.json.encode(one.report), key=one.report.icao, event_id=one.id)
-            for one in reports
-        ]
+        events = [self._event(one) for one in reports]
         outcomes = await self._producer.send_many(self._topic, events)
         return [one.partition if isinstance(one, Receipt) else one for one in outcomes]
+
+    def _event(self, one: Numbered) -> OutgoingEvent:
+        icao, document = one.report.icao, msgspec.json.encode(one.report)
+        earlier = self._earlier.get(icao)
+        self._earlier[icao] = document
+        return OutgoingEvent(document, key=icao, event_id=one.id, earlier=earlier)
 
     def id_of(self, event: Event) -> str:
         return event.event_id

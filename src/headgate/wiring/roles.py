@@ -240,6 +240,7 @@ def gateway_options(config: Config) -> GatewayOptions:
         origins=origins_of(public.origins),
         passes=cluster_tokens(config).passes("gateway"),
         masked=tuple(path.strip() for path in config.ui.mask.split(",") if path.strip()),
+        demo=config.demo.control,
         bounds=Bounds(
             queue=settings.subscriber_queue,
             subscribers=settings.max_subscribers,

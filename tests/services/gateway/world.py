@@ -217,6 +217,7 @@ async def running(
     masked: tuple[str, ...] = (),
     web_files: WebFiles | None = None,
     make_principals: MakePrincipals = lambda _: None,
+    demo: str = "",
 ) -> AsyncIterator[World]:
     log, clock = WrittenLog(), Clock()
     machine = ScriptedMachine(clock=clock)
@@ -235,6 +236,7 @@ async def running(
         consumers=consumers or ConsumerBounds(save_s=0.02),
         origins=origins,
         masked=masked,
+        demo=demo,
     )
     checkpoints = checkpoints or FaultyCheckpoints()
     listener = deliveries or ListenerOptions()

@@ -50,6 +50,9 @@ class Display(Protocol):
     def progress(self, role: str) -> None:
         """`role` is ready."""
 
+    def named(self, address: str) -> None:
+        """Where the demo's page is."""
+
     def show(self, view: View) -> None: ...
 
     def stopping(self) -> None:
@@ -116,6 +119,9 @@ class LiveDisplay:
 
     def progress(self, role: str) -> None:
         self._ready.append(role)
+
+    def named(self, address: str) -> None:
+        return  # the screen has it among its hints
 
     def show(self, view: View) -> None:
         self._view = view
@@ -194,6 +200,9 @@ class PlainDisplay:
 
     def progress(self, role: str) -> None:
         self._print(f"{role} ready after {time.monotonic() - self._started_s:.1f} s")
+
+    def named(self, address: str) -> None:
+        self._print(f"in a browser: {address}")
 
     def show(self, view: View) -> None:
         if view.produced:

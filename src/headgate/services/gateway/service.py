@@ -103,6 +103,8 @@ class GatewayOptions:
     """What it shows to other roles."""
     masked: tuple[str, ...] = ()
     """Paths of values that people who look at records aren't shown."""
+    demo: str = ""
+    """Where the demo that runs this system takes what its page asks for."""
     bounds: Bounds = field(default_factory=Bounds)
     consumers: ConsumerBounds = field(default_factory=ConsumerBounds)
     dedup: DedupOptions = field(default_factory=DedupOptions)
@@ -215,6 +217,7 @@ class Gateway:
             version=release(),
             keep_alive_s=options.keep_alive_s,
             web_files=web_files or {},
+            demo=options.demo,
         )
         self._public = http
         self._listener = open_listener(self._deliveries.accept)

@@ -110,6 +110,7 @@ class PublicRoutes:
         version: str,
         keep_alive_s: float,
         web_files: WebFiles,
+        demo: str,
     ) -> None:
         self._subscriptions = subscriptions
         self._forwarder = forwarder
@@ -129,7 +130,7 @@ class PublicRoutes:
             ingest_urls=ingest_urls,
         )
         self._sessions = SessionRoutes(lambda: self.rights, machine)
-        self._web_files = WebFileRoutes(web_files, ws_url=lambda: self.ws_url)
+        self._web_files = WebFileRoutes(web_files, ws_url=lambda: self.ws_url, demo=demo)
         self.ws_url = ""
         self.rights: Rights | None = None
         """Of those who are connected, where anybody has to say who they are."""

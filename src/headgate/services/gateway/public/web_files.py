@@ -16,18 +16,24 @@ from headgate.decide.http.web_files import (
     page_headers,
     wants_a_page,
 )
-from headgate.model.http import Request, Response, Route
+from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.web_files import WebFiles
 
 START = "/ui/"
 
 
-class WebFileRoutes:
-    """`ws_url` says where this gateway takes subscribers."""
+DEMO = "demo"
+WHERE_THE_DEMO_IS = "demo.json"
 
-    def __init__(self, files: WebFiles, *, ws_url: Callable[[], str]) -> None:
+
+class WebFileRoutes:
+    """`ws_url` says where this gateway takes subscribers, `demo` where the demo that runs this
+    system takes what its page asks for: without one there is no such page."""
+
+    def __init__(self, files: WebFiles, *, ws_url: Callable[[], str], demo: str = "") -> None:
         self._files = files
         self._ws_url = ws_url
+        self._demo = demo
 
     def table(self) -> list[Route]:
         return [
@@ -51,12 +57,21 @@ class WebFileRoutes:
 
     async def _page(self, request: Request) -> Response:
         path = "/".join(request.params.values())
+        is_demo = path.partition("/")[0].partition(".")[0] == DEMO
+        if is_demo and not self._demo:
+            raise _no_demo()
+        if path == WHERE_THE_DEMO_IS:
+            return json_response({"control": self._demo}, headers={"cache-control": "no-store"})
         file = found(self._files, path)
         if file is None:
             raise errors.NotFound(f"there is no page {request.path} here; they begin at {START}")
         headers: dict[str, str] = {}
         if file.media_type.startswith("text/html"):
-            headers = page_headers(ws_url=self._ws_url(), host=request.headers.get("host"))
+            headers = page_headers(
+                ws_url=self._ws_url(),
+                host=request.headers.get("host"),
+                also=[self._demo] if is_demo else [],
+            )
         return file_answer(request, file, headers)
 
     async def _module(self, request: Request) -> Response:
@@ -64,3 +79,9 @@ class WebFileRoutes:
         if file is None:
             raise errors.NotFound(f"there is no {request.path} here")
         return file_answer(request, file, {})
+
+
+def _no_demo() -> errors.NotFound:
+    return errors.NotFound(
+        f"{START}{DEMO} belongs to `headgate demo`: start that, and it names its page's address"
+    )
