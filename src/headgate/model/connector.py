@@ -41,11 +41,24 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True):
     time_ms: int
 
 
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """What shall be read of `collections` (empty: all) as they are, beside their changes.
+
+    `id` is an epoch of the connector under which nobody reads: given out once, like a beginning.
+    `compares`: what the log has of the connector and its origin lacks becomes a delete.
+    """
+
+    id: int
+    collections: tuple[str, ...] = ()
+    compares: bool = False
+
+
 class Connector(msgspec.Struct, frozen=True):
     """`routes` are asked in turn, and the first that fits says the topic; what fits none is left
     out. `settings` are those of its type. `beginning` is the epoch in which it began at `begin_at`;
     `begun` says that it has stored positions since. `skip` is the position of the one change that
-    it may leave out."""
+    it may leave out. `snapshots` are those that are wanted and not known to be done, one after the
+    other."""
 
     name: str
     type: ConnectorType
@@ -57,6 +70,12 @@ class Connector(msgspec.Struct, frozen=True):
     begun: bool = False
     skip: str = ""
     skipped: tuple[Skipped, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+
+    @property
+    def compares(self) -> bool:
+        """Did it begin anew to find out what the log has and its origin lacks?"""
+        return any(one.compares and one.id == self.beginning for one in self.snapshots)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -67,6 +86,25 @@ class Connector(msgspec.Struct, frozen=True):
 def intake_ref(name: str) -> PartitionRef:
     """What stands for a connector where it is said who reads it: partition 0 of its name."""
     return PartitionRef(name, 0)
+
+
+class SnapshotReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the snapshot `id` is. `done`: all of it, and of those before it, is in the log.
+
+    `collection` is what it reads, after `through` of `collections`; `rows` were read since its
+    reader began, or went on with it, of about `expected` in all (None: unknown). `compares`: it is
+    looking for what the log has and the origin lacks. `error` says why it doesn't go on.
+    """
+
+    id: int
+    done: bool = False
+    collection: str = ""
+    through: int = 0
+    collections: int = 0
+    rows: int = 0
+    expected: int | None = None
+    compares: bool = False
+    error: str = ""
 
 
 class ConnectorReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,3 +133,4 @@ class ConnectorReport(msgspec.Struct, frozen=True, kw_only=True):
     warning: str = ""
     stopped_at: str = ""
     stopped_what: str = ""
+    snapshot: SnapshotReport | None = None

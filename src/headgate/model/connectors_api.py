@@ -12,6 +12,8 @@ import msgspec
 
 from headgate.model.connector import BEGIN_NOW, ConnectorState
 
+SnapshotState = Literal["waiting", "reading", "comparing", "failing"]
+
 
 class RouteInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Collections whose name matches `pattern` (`*`, `?`, `[…]` and `[!…]` as in file names) go to
@@ -31,13 +33,15 @@ class OriginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CreateConnector(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"begin_at": "from"}
 ):
-    """`from` is where it begins: `now`, a time with its zone, or a position."""
+    """`from` is where it begins: `now`, a time with its zone, or a position. `snapshot`: what is
+    there already is read, too."""
 
     name: str
     type: str
     settings: dict[str, str]
     routes: list[RouteInfo]
     begin_at: str = BEGIN_NOW
+    snapshot: bool = False
 
 
 class SkipChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,9 +51,16 @@ class SkipChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResetConnector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`to` is where it begins anew: `now`, a time with its zone, or a position."""
+    """`to` is where it begins anew: `now`, a time with its zone, a position; or `snapshot`, which
+    is now, and reads what is there, and tells what the log has and its origin lacks."""
 
     to: str
+
+
+class SnapshotConnector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`collections` are read as they are; without any, all that the connector reads."""
+
+    collections: list[str] = []
 
 
 class ReleaseOrigin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,6 +112,26 @@ class FedTopic(msgspec.Struct, frozen=True):
     exists: bool
 
 
+class SnapshotInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot that isn't done. `state`: `waiting` for its turn, `reading`, `comparing`, or
+    `failing`, for the `reason`, and tried again.
+
+    `collection` is what is being read, after `through` of `of` collections; `rows` have been
+    handed in since its reader began or went on with it, of about `expected` in all (None: unknown).
+    """
+
+    id: int
+    collections: list[str] = []
+    compares: bool = False
+    state: SnapshotState = "waiting"
+    reason: str = ""
+    collection: str = ""
+    through: int = 0
+    of: int = 0
+    rows: int = 0
+    expected: int | None = None
+
+
 class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True, rename={"begin_at": "from"}):
     """`reason` says why it isn't running, or what is the matter although it is; `warning` that the
     origin's history may not last. None: nobody can tell now.
@@ -135,6 +166,7 @@ class ConnectorInfo(msgspec.Struct, frozen=True, kw_only=True, rename={"begin_at
     stopped_at: str = ""
     stopped_what: str = ""
     skipped: list[SkippedInfo] = []
+    snapshots: list[SnapshotInfo] = []
 
 
 class ConnectorList(msgspec.Struct, frozen=True):

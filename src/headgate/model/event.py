@@ -20,6 +20,9 @@ WHOLE_COLLECTION: frozenset[Op] = frozenset({"truncate", "drop", "rename"})
 """These have no key, and stand in every partition. Their document is null, except for a rename's:
 `{"to": …}` with the collection's new name."""
 
+UNKNOWN_HEADER = "headgate-unknown"
+"""The header of a record whose document lacks fields that the origin didn't tell, because the
+change left them as they were: a JSON array with their names."""
 FIRST_SEQ = 1
 """Sequence numbers are dense and start here, so that 0 can mean "nothing yet"."""
 

@@ -26,7 +26,8 @@ class IntakeMark(msgspec.Struct, frozen=True, kw_only=True):
     `partitions` is the count by which the sender has placed. With an empty `upto` the batch is
     empty and only claims the partition: from then on lower epochs are refused. `ends` says that the
     origin has lost what comes behind `upto`: nothing of this beginning may follow. What is stored
-    of versions below `forgets_below` isn't needed any more.
+    of versions below `forgets_below` isn't needed any more. `snapshot` says how far the connector's
+    snapshots are at `upto`, in words that only its reader knows.
     """
 
     connector: str
@@ -37,11 +38,13 @@ class IntakeMark(msgspec.Struct, frozen=True, kw_only=True):
     upto: str = ""
     ends: bool = False
     forgets_below: int = 0
+    snapshot: str = ""
 
 
 class IntakePosition(msgspec.Struct, frozen=True, array_like=True):
     """How far a connector has come in a partition, by the partitioning `version` of `partitions`
-    partitions. An empty `position`: it was claimed, and nothing was said of it yet."""
+    partitions. An empty `position`: it was claimed, and nothing was said of it yet. `snapshot` is
+    as of `position`."""
 
     version: int
     partitions: int
@@ -49,3 +52,4 @@ class IntakePosition(msgspec.Struct, frozen=True, array_like=True):
     beginning: int
     position: str
     ended: bool = False
+    snapshot: str = ""

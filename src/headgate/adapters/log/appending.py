@@ -128,18 +128,18 @@ def take_in(
 
 
 def stored_positions(rows: Iterable[Sequence[Any]]) -> list[IntakePosition]:
-    """What a store has of a connector; free text may be stored as bytes."""
+    """What a store has of a connector: the fields of IntakePosition, as far as the store knew them
+    when it was made; free text may be stored as bytes."""
     return [
         IntakePosition(
-            version,
-            partitions,
-            epoch,
-            beginning,
-            position.decode() if isinstance(position, bytes) else position,
-            bool(ended),
+            version, partitions, epoch, beginning, _text(position), bool(ended), *map(_text, later)
         )
-        for version, partitions, epoch, beginning, position, ended in rows
+        for version, partitions, epoch, beginning, position, ended, *later in rows
     ]
+
+
+def _text(stored: str | bytes) -> str:
+    return stored.decode() if isinstance(stored, bytes) else stored
 
 
 def _refusal(

@@ -36,6 +36,7 @@ from headgate.adapters.postgres.errors import storage_failed
 from headgate.adapters.postgres.notices import SAFETY_S, Follower, Listener
 from headgate.adapters.postgres.schema import (
     DEFAULT_SCHEMA,
+    INTAKE_KEY_COLUMNS,
     PartitionStatements,
     SchemaStatements,
 )
@@ -179,7 +180,7 @@ class PostgresLogReader:
             [(exists,)] = await session.query(self._schema.has_intakes)
             return await session.query(self._schema.intakes, whose) if exists else []
 
-        return stored_positions(await self._run(work, ref))
+        return stored_positions(row[INTAKE_KEY_COLUMNS:] for row in await self._run(work, ref))
 
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int

@@ -33,7 +33,12 @@ from headgate.adapters.log.appending import (
 from headgate.adapters.log.retention import DROP_BYTES, at_once, expired_prefix
 from headgate.adapters.log.times import new_marks
 from headgate.adapters.postgres.connections import Connections, Session
-from headgate.adapters.postgres.schema import FORMAT, PartitionStatements, SchemaStatements
+from headgate.adapters.postgres.schema import (
+    FORMAT,
+    INTAKE_KEY_COLUMNS,
+    PartitionStatements,
+    SchemaStatements,
+)
 from headgate.decide.portions import Portion
 from headgate.errors import DataFolderError, StorageFailed, StoreChanged
 from headgate.model.event import PartitionRef
@@ -122,7 +127,7 @@ class PartitionTable:
                 rows,
                 known,
             ]:
-                stored = stored_positions(known)
+                stored = stored_positions(row[INTAKE_KEY_COLUMNS:] for row in known)
                 taken = take_in(self._ref, self._owned(rows), stored, mark, request)
                 if taken.rows:
                     values = _columns(taken.rows) | self._mine
@@ -132,6 +137,7 @@ class PartitionTable:
                 if taken.position not in stored:
                     values = whose | asdict(taken.position)
                     values["position"] = taken.position.position.encode()
+                    values["snapshot"] = taken.position.snapshot.encode()
                     await session.query(schema.put_intake, values)
                 if any(one.version < mark.forgets_below for one in stored):
                     values = whose | {"below": mark.forgets_below}
@@ -164,10 +170,11 @@ class PartitionTable:
                 await session.script(statements.to_format_2)
 
     async def _with_intakes(self, session: Session) -> None:
-        """The table that schemas from before there were connectors lack."""
+        """The table that schemas from before there were connectors lack, and its column that those
+        from before there were snapshots do."""
         if self._has_intakes:
             return
-        [(exists,)] = await session.query(self._schema.has_intakes)
+        [(exists,)] = await session.query(self._schema.has_snapshots)
         if not exists:
             lock = (self._schema.lock_creation, None)
             async with self._connections.transaction(session, self._what, lock):

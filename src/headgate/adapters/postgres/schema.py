@@ -20,6 +20,9 @@ from psycopg.sql import SQL, Identifier
 
 DEFAULT_SCHEMA = "headgate"
 FORMAT = 2
+INTAKE_KEY_COLUMNS = 3
+"""Of a row about a connector: topic, partition and connector. What follows is its intake, in as
+many columns as there were when the table was made."""
 
 RECORD_COLUMNS = SQL(
     "seq, version, event_id, key, collection, op, document, earlier, source, time_ms,"
@@ -126,24 +129,30 @@ class SchemaStatements:
         self.has_intakes = SQL("SELECT to_regclass({}) IS NOT NULL").format(
             sql.Literal(intakes.as_string())
         )
+        self.has_snapshots = SQL(
+            "SELECT EXISTS (SELECT FROM pg_attribute"
+            " WHERE attrelid = to_regclass({}) AND attname = 'snapshot')"
+        ).format(sql.Literal(intakes.as_string()))
         self.create_intakes = SQL(
             "CREATE TABLE IF NOT EXISTS {} ("
             " topic text NOT NULL, partition int NOT NULL, connector bytea NOT NULL,"
             " version int NOT NULL, partitions int NOT NULL, epoch bigint NOT NULL,"
             " beginning bigint NOT NULL, position bytea NOT NULL, ended boolean NOT NULL,"
-            " PRIMARY KEY (topic, partition, connector, version))"
-        ).format(intakes)
+            " PRIMARY KEY (topic, partition, connector, version));"
+            " ALTER TABLE {} ADD COLUMN IF NOT EXISTS snapshot bytea NOT NULL DEFAULT ''"
+        ).format(intakes, intakes)
         self.intakes = SQL(
-            "SELECT version, partitions, epoch, beginning, position, ended FROM {}"
+            "SELECT * FROM {}"
             " WHERE topic = %(topic)s AND partition = %(partition)s AND connector = %(connector)s"
             " ORDER BY version"
         ).format(intakes)
         self.put_intake = SQL(
             "INSERT INTO {} VALUES (%(topic)s, %(partition)s, %(connector)s, %(version)s,"
-            " %(partitions)s, %(epoch)s, %(beginning)s, %(position)s, %(ended)s)"
+            " %(partitions)s, %(epoch)s, %(beginning)s, %(position)s, %(ended)s, %(snapshot)s)"
             " ON CONFLICT (topic, partition, connector, version) DO UPDATE SET"
             " partitions = excluded.partitions, epoch = excluded.epoch,"
-            " beginning = excluded.beginning, position = excluded.position, ended = excluded.ended"
+            " beginning = excluded.beginning, position = excluded.position, ended = excluded.ended,"
+            " snapshot = excluded.snapshot"
         ).format(intakes)
         self.forget_intakes = SQL(
             "DELETE FROM {} WHERE topic = %(topic)s AND partition = %(partition)s"

@@ -58,13 +58,23 @@ def admit(
             f"a batch of connector {mark.connector} has a change behind its own end; nothing was "
             "written"
         )
-    position = max(reached, mark.upto)
     return Admitted(
         new,
         IntakePosition(
-            version, mark.partitions, mark.epoch, mark.beginning, position, has_ended or mark.ends
+            version,
+            mark.partitions,
+            mark.epoch,
+            mark.beginning,
+            max(reached, mark.upto),
+            has_ended or mark.ends,
+            mark.snapshot if is_new else _snapshot_of(had),
         ),
     )
+
+
+def _snapshot_of(had: IntakePosition | None) -> str:
+    """What is stored of snapshots stands as long as its position does."""
+    return "" if had is None else had.snapshot
 
 
 def _is_of(stored: IntakePosition, mark: IntakeMark, version: int) -> bool:

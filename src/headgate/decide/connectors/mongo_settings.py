@@ -14,6 +14,7 @@ from typing import Literal, cast
 
 import msgspec
 
+from headgate.decide.connectors.snapshots import pace
 from headgate.errors import InvalidRequest
 
 Earlier = Literal["off", "when_available", "required"]
@@ -31,7 +32,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "earlier": ("off", "when_available", "required"),
     "document": ("when_available", "lookup", "required"),
 }
-_KEYS = ("uri", "database", "collection", *_CHOICES)
+_KEYS = ("uri", "database", "collection", *_CHOICES, pace.SETTING)
 _SECRET_OPTIONS = frozenset({"tlscertificatekeyfilepassword", "authmechanismproperties"})
 _NOT_IN_DATABASE = frozenset('/\\. "$*<>:|?\0')
 _OWN_DATABASES = frozenset({"admin", "config", "local"})

@@ -11,7 +11,7 @@ isn't placed into another partition again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -19,6 +19,8 @@ from math import gcd
 
 from msgspec.structs import replace
 
+from headgate.decide.connectors.snapshots.places import of_stream
+from headgate.decide.connectors.snapshots.snapshotting import SnapshotSteps
 from headgate.decide.connectors.whole_collection import concerned
 from headgate.decide.produce.placement import partition_of, routing_key
 from headgate.model.connector import Connector, ConnectorRoute
@@ -57,10 +59,12 @@ def _is_everywhere(event: Event) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FormerIntake:
-    """How far the partitions of a former version had come, by their number."""
+    """How far the partitions of a former version had come, by their number; `snapshot` is what the
+    one whose snapshots are least far has stored of them."""
 
     partitions: int
     reached: Mapping[int, str]
+    snapshot: str = ""
 
     @property
     def is_complete(self) -> bool:
@@ -112,6 +116,7 @@ class ConnectorPlan:
     """Behind this, nothing is asked of former versions."""
     before: Mapping[str, str] = field(default_factory=dict)
     """By topic, how far all its partitions were when it began anew, here or elsewhere."""
+    snapshots: SnapshotSteps = field(default_factory=SnapshotSteps)
     _routed: dict[str, str | None] = field(default_factory=dict)
 
     @property
@@ -124,16 +129,23 @@ class ConnectorPlan:
         can tell."""
         if len(self.reached) < len(self.refs):
             return ""
-        return min(self.reached.values(), default="")
+        least = min(self.reached.values(), default="")
+        return of_stream(least)
+
+    @property
+    def level(self) -> str:
+        """At this position of the stream, or behind it, nobody has anything yet that lies ahead."""
+        return of_stream(max([self.former_reach, *self.reached.values()]))
 
     def unpinned(self) -> list[PartitionRef]:
         """Those that have stored no position yet: each gets that of the beginning before any
         change, so that a batch that goes missing leaves a gap."""
         return [ref for ref in self.refs if ref not in self.reached]
 
-    def lacking(self, position: str) -> frozenset[PartitionRef]:
-        """Those that lack something if they go on from `position`, and nobody knows what."""
-        begun_behind = {name for name, before in self.before.items() if before < position}
+    def lacking(self, position: str, *, compares: bool = False) -> frozenset[PartitionRef]:
+        """Those that lack something if they go on from `position`, and nobody knows what;
+        `compares`: wherever it is, what was before is to be told from what comes then."""
+        begun_behind = {name for name, at in self.before.items() if compares or at < position}
         return self.bereft | {ref for ref in self.unpinned() if ref.topic in begun_behind}
 
     def topic_of(self, collection: str) -> str | None:
@@ -211,6 +223,7 @@ def plan(connector: Connector, topics: Sequence[Topic], found: Found) -> Connect
     needed: list[str] = []
     former_reach = ""
     before: dict[str, str] = {}
+    snapshots: list[str] = []
     for topic in topics:
         by_version = _by_version(connector, topic, found)
         present = by_version.pop(topic.version, FormerIntake(topic.partitions, {}))
@@ -229,6 +242,7 @@ def plan(connector: Connector, topics: Sequence[Topic], found: Found) -> Connect
             before[topic.name] = left_at
         intakes[topic.name] = TopicIntake(topic.name, topic.version, topic.partitions, former)
         needed += _needed((present, *former))
+        snapshots += [one.snapshot for one in _asked_of((present, *former)) if one.reached]
         former_reach = max([former_reach, *(p for one in former for p in one.reached.values())])
     resume = min(needed, default="")
     return ConnectorPlan(
@@ -240,18 +254,21 @@ def plan(connector: Connector, topics: Sequence[Topic], found: Found) -> Connect
         frozenset(bereft),
         former_reach,
         before,
+        SnapshotSteps(min(snapshots, default="")),
     )
 
 
 def _needed(versions: Iterable[FormerIntake]) -> list[str]:
     """What must be gone on from, of versions in turn, the newest first: those up to the first of
     which all partitions say how far they are."""
-    needed: list[str] = []
+    return [position for one in _asked_of(versions) for position in one.reached.values()]
+
+
+def _asked_of(versions: Iterable[FormerIntake]) -> Iterator[FormerIntake]:
     for one in versions:
-        needed += one.reached.values()
+        yield one
         if one.is_complete:
-            break
-    return needed
+            return
 
 
 def _all_had_one(
@@ -288,13 +305,15 @@ def _by_version(connector: Connector, topic: Topic, found: Found) -> dict[int, F
     """What is stored of this beginning, by version; what was only claimed says nothing."""
     counts: dict[int, int] = {}
     reached: dict[int, dict[int, str]] = {}
+    snapshots: dict[int, list[str]] = {}
     for ref in topic.all_refs():
         for one in found.get(ref, ()):
             if one.beginning == connector.beginning and one.position:
                 counts[one.version] = one.partitions
                 reached.setdefault(one.version, {})[ref.partition] = one.position
+                snapshots.setdefault(one.version, []).append(one.snapshot)
     return {
-        version: FormerIntake(count, reached[version])
+        version: FormerIntake(count, reached[version], min(snapshots[version]))
         for version, count in counts.items()
         if version <= topic.version
     }

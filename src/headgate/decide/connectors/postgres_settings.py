@@ -15,6 +15,7 @@ from typing import Literal, cast
 
 import msgspec
 
+from headgate.decide.connectors.snapshots import pace
 from headgate.errors import InvalidRequest
 
 Numeric = Literal["number", "text"]
@@ -30,7 +31,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "numeric": ("number", "text"),
     "failover": ("auto", "on", "off"),
 }
-_KEYS = ("dsn", "tables", "publication", "slot", "messages", *_CHOICES)
+_KEYS = ("dsn", "tables", "publication", "slot", "messages", *_CHOICES, pace.SETTING)
 _SLOT = re.compile(r"[a-z0-9_]{1,63}").fullmatch
 _NAME_MOST = 63
 """Of what PostgreSQL takes for a name, in bytes."""

@@ -7,11 +7,13 @@ Invariant: nothing that passes here holds a secret: where one belongs there is a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import get_args
 
 from headgate.decide.connectors import mongo_settings, postgres_settings
+from headgate.decide.connectors.snapshots.pace import rows_per_s
+from headgate.decide.connectors.snapshots.places import of_stream
 from headgate.errors import HeadgateError, InvalidRequest
 from headgate.model.api import NAME_PATTERN, NAME_RULE
 from headgate.model.connector import BEGIN_NOW, Connector, ConnectorRoute, ConnectorType
@@ -21,6 +23,8 @@ TYPES: tuple[str, ...] = get_args(ConnectorType)
 CONNECTORS_MAX = 1_000
 ROUTES_MAX = 100
 SETTINGS_MAX = 50
+COLLECTIONS_MAX = 100
+"""Named for one snapshot."""
 CHARS_MAX = 4_096
 """Of a setting, a pattern or a position."""
 SECRETIVE = ("password", "passwd", "secret", "token")
@@ -91,6 +95,7 @@ def _check_settings(kind: ConnectorType, settings: Mapping[str, str]) -> None:
         )
     if shown := _shown_secret(settings):
         raise InvalidRequest(shown)
+    rows_per_s(settings)
     SETTINGS_CHECKS[kind](settings)
 
 
@@ -106,6 +111,17 @@ def _routes_refusal(routes: tuple[ConnectorRoute, ...]) -> HeadgateError | None:
                 f"a route to {route.topic[:200]} needs a pattern of 1 to {CHARS_MAX} characters; "
                 "* is for all collections"
             )
+    return None
+
+
+def collections_refusal(collections: Sequence[str]) -> HeadgateError | None:
+    """Why no snapshot can be taken of these, wherever they are."""
+    if len(collections) > COLLECTIONS_MAX:
+        return InvalidRequest(f"name up to {COLLECTIONS_MAX} collections, or none for all of them")
+    if wrong := [one for one in collections if not 1 <= len(one) <= CHARS_MAX]:
+        return InvalidRequest(
+            f"{wrong[0][:100]!r} is no collection: a name has 1 to {CHARS_MAX} characters"
+        )
     return None
 
 
@@ -152,13 +168,13 @@ def begin_at(text: str, *, wall_ms: int) -> str:
     if text == BEGIN_NOW:
         return text
     if kind == "position" and re.fullmatch(r"[\x21-\x7e]{1,4096}", rest):
-        return text
+        return f"position:{of_stream(rest)}"
     if kind == "time":
         return _instant(rest, wall_ms)
     if _ALMOST_A_TIME.match(text):
         return _instant(text, wall_ms)
     if kind != "position" and _POSITION.fullmatch(text):
-        return f"position:{text}"
+        return f"position:{of_stream(text)}"
     raise InvalidRequest(f"nobody can begin at {text[:100]!r}: say {_BEGINNINGS}")
 
 

@@ -13,6 +13,8 @@ import apsw
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log.open_files import OpenFiles, let_go
 from headgate.adapters.embedded.log.schema import (
+    ADD_SNAPSHOTS,
+    HAS_SNAPSHOTS,
     INTAKES_SCHEMA,
     LOG_FORMAT,
     LOG_SCHEMA,
@@ -41,6 +43,8 @@ class LogFile:
             schema = LOG_SCHEMA + INTAKES_SCHEMA + TIMES_SCHEMA
             self._connection = connect(self._path, schema, version=LOG_FORMAT)
             self._connection.execute(INTAKES_SCHEMA)
+            if not self._connection.execute(HAS_SNAPSHOTS).fetchall()[0][0]:
+                self._connection.execute(ADD_SNAPSHOTS)
             upgrade(self._connection, self._path, TO_FORMAT_2, to=LOG_FORMAT)
             self._connection.wal_autocheckpoint(0)
             self._files = OpenFiles(self._connection, self._path)

@@ -220,7 +220,8 @@ class PartitionFile(LogFile):
         """Write what is new of a connector's batch, and how far it is, in one transaction."""
         with self._transactions.begin():
             state = self._owned()
-            stored = stored_positions(self._connection.execute(INTAKES, (mark.connector,)))
+            known = self._connection.execute(INTAKES, (mark.connector,))
+            stored = stored_positions(row[1:] for row in known)
             taken = take_in(self._ref, state, stored, mark, request)
             if taken.rows:
                 self._run(RECORDS, RECORD_COLUMNS, list(chain.from_iterable(taken.rows)))
@@ -229,7 +230,7 @@ class PartitionFile(LogFile):
                 )
             if taken.position not in stored:
                 self._execute(
-                    "INSERT OR REPLACE INTO intakes VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT OR REPLACE INTO intakes VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     mark.connector,
                     *astuple(taken.position),
                 )

@@ -148,7 +148,7 @@ class EmbeddedLogReader:
             connection = self._connection(ref)
             if connection is None or not connection.execute(HAS_INTAKES).fetchall()[0][0]:
                 return []
-            return stored_positions(connection.execute(INTAKES, (connector,)))
+            return stored_positions(row[1:] for row in connection.execute(INTAKES, (connector,)))
 
     def read_arrow(
         self, ref: PartitionRef, *, after_seq: int, up_to_seq: int

@@ -31,10 +31,14 @@ CREATE TABLE IF NOT EXISTS intakes (
     beginning INTEGER NOT NULL,
     position TEXT NOT NULL,
     ended INTEGER NOT NULL,
+    snapshot TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (connector, version)
 ) WITHOUT ROWID;
 """
 """Files that were made before there were connectors lack it."""
+HAS_SNAPSHOTS = "SELECT count(*) FROM pragma_table_info('intakes') WHERE name = 'snapshot'"
+ADD_SNAPSHOTS = "ALTER TABLE intakes ADD COLUMN snapshot TEXT NOT NULL DEFAULT ''"
+"""For files that were made before there were snapshots."""
 
 LOG_FORMAT = 2
 TIMES_SCHEMA = """
@@ -81,10 +85,8 @@ CREATE TABLE ids (
 ) WITHOUT ROWID;
 CREATE INDEX ids_by_time ON ids (time_ms);
 """
-INTAKES = """
-SELECT version, partitions, epoch, beginning, position, ended FROM intakes
-WHERE connector = ? ORDER BY version
-"""
+INTAKES = "SELECT * FROM intakes WHERE connector = ? ORDER BY version"
+"""However many columns the file has; the first one is the connector."""
 HAS_INTAKES = "SELECT count(*) FROM sqlite_master WHERE name = 'intakes'"
 
 CHECKPOINTS_SCHEMA = """
