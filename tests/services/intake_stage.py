@@ -22,7 +22,13 @@ from headgate.adapters.memory.origin import MemoryHistory, MemoryOrigin
 from headgate.decide.delivery.retrying import Backoff
 from headgate.decide.produce.placement import partition_of
 from headgate.errors import OutcomeUnknown, StorageFailed
-from headgate.model.connector import Connector, ConnectorReport, ConnectorRoute
+from headgate.model.connector import (
+    Connector,
+    ConnectorReport,
+    ConnectorRoute,
+    Snapshot,
+    SnapshotReport,
+)
 from headgate.model.control import AckTopology, ConnectorReports
 from headgate.model.event import Event, PartitionRef, Record
 from headgate.model.intake import IntakeMark
@@ -127,7 +133,13 @@ class Stage:
 
     def _open_origin(self, _connector: Connector) -> MemoryOrigin:
         self.opened += 1
-        return self.origin(self.history, batch=lambda: self.chance.randint(1, 20), wait_s=0.2)
+        return self.origin(
+            self.history,
+            batch=lambda: self.chance.randint(1, 20),
+            wait_s=0.2,
+            rows=lambda: self.chance.randint(1, 9),
+            pause_s=lambda: self.chance.random() * 0.05,
+        )
 
     async def stop(self) -> None:
         for node in self.nodes.values():
@@ -172,7 +184,7 @@ class Stage:
     def move_connector(self, to: str) -> None:
         self.connector_at, self.connector_epoch = to, self.connector_epoch + 1
 
-    def reset_connector(self, begin_at: str) -> None:
+    def reset_connector(self, begin_at: str, *, snapshot: bool = False) -> None:
         self.connector_epoch += 1
         self.connector = replace(
             self.connector,
@@ -180,7 +192,13 @@ class Stage:
             begin_at=begin_at,
             begun=False,
             skip="",
+            snapshots=(Snapshot(self.connector_epoch, compares=True),) if snapshot else (),
         )
+
+    def take_snapshot(self, *collections: str) -> None:
+        self.connector_epoch += 2
+        snapshot = Snapshot(self.connector_epoch - 1, collections)
+        self.connector = replace(self.connector, snapshots=(*self.connector.snapshots, snapshot))
 
     async def repartition(self, to: int) -> None:
         """Seal, fence, and go on with `to` partitions."""
@@ -221,6 +239,25 @@ class Stage:
         said = self.report()
         assert said is not None
         return said
+
+    async def until_snapshot(
+        self, condition: Callable[[SnapshotReport], bool], *, timeout_s: float = 120.0
+    ) -> SnapshotReport:
+        def said() -> SnapshotReport | None:
+            report = self.report()
+            return None if report is None else report.snapshot
+
+        await self.until(
+            lambda: (now := said()) is not None and condition(now), timeout_s=timeout_s
+        )
+        found = said()
+        assert found is not None
+        return found
+
+    async def until_taken(self) -> None:
+        """All snapshots that are wanted are done."""
+        newest = max(one.id for one in self.connector.snapshots)
+        await self.until_snapshot(lambda said: said.id == newest and said.done)
 
     def records(self) -> list[Record]:
         return [one for _, part in sorted(self.log.partitions.items()) for one in part.records]

@@ -18,7 +18,7 @@ from headgate.model.event import Event, PartitionRef
 from headgate.model.intake import IntakeMark
 from headgate.model.topology import Owner, Topic
 from headgate.ports.log import Taken
-from headgate.ports.origin import Changes, ChangeStream
+from headgate.ports.origin import PATIENCE_S, Changes, ChangeStream
 from headgate.services.ingest.connectors.handing_in import AT_ONCE
 from headgate.services.ingest.produce.appends import WriteBounds
 from headgate.services.ingest.produce.writing import WritingOptions
@@ -388,14 +388,14 @@ class _LosingACancellation(MemoryOrigin):
         async with super().open(after, begin_at=begin_at) as stream:
             following = stream.next
 
-            async def next_() -> Changes:
+            async def next_(patience_s: float = PATIENCE_S) -> Changes:
                 try:
-                    return await following()
+                    return await following(patience_s)
                 except asyncio.CancelledError:
                     if self.lost:
                         raise
                     self.lost += 1
-                    return await following()
+                    return await following(patience_s)
 
             stream.next = next_  # type: ignore[method-assign]
             yield stream

@@ -8,14 +8,17 @@ once rests on, so an adapter that can't promise it is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
 import msgspec
 
+from headgate.model.chunk import Chunk
 from headgate.model.connector import Connector
-from headgate.model.event import Event
+from headgate.model.event import Event, Record
+
+PATIENCE_S = 1.0
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -57,16 +60,24 @@ class Standing(msgspec.Struct, frozen=True):
     warning: str = ""
 
 
+class Listing(msgspec.Struct, frozen=True):
+    """What a snapshot can read: `collections`, each with about how many rows it has (None: nobody
+    can tell). `unread` are there, too, and aren't what the connector reads."""
+
+    collections: Mapping[str, int | None]
+    unread: frozenset[str] = frozenset()
+
+
 class ChangeStream(Protocol):
-    """An open stream. One caller at a time."""
+    """An open stream. One caller of `next` at a time; rows may be read beside it."""
 
     @property
     def position(self) -> str:
         """Where it stands: everything up to there was returned, or had been before it was opened.
         Never empty."""
 
-    async def next(self) -> Changes:
-        """What comes next; waits a second or so for it, then says that there is nothing.
+    async def next(self, patience_s: float = PATIENCE_S) -> Changes:
+        """What comes next; waits that long for it, about, then says that there is nothing.
 
         Raises OriginUnavailable when the origin is away (open it again at the last position),
         OriginHistoryLost when it no longer has what comes next, ChangeTooLarge when it can't hand
@@ -77,6 +88,18 @@ class ChangeStream(Protocol):
     def stored(self, position: str) -> None:
         """All up to there, which was returned, is in the log for good: an origin that keeps history
         for its reader need not keep that. Costs nothing, and never raises."""
+
+    async def listing(self) -> Listing:
+        """Raises OriginUnavailable and OriginRefused."""
+
+    async def chunk(self, collection: str, behind: str) -> Chunk:
+        """Rows of `collection` behind `behind` (a chunk's; empty: from its first on), each once, in
+        an order that stays, as they are at one moment: no earlier than the stream stood when this
+        was called. So many that they fit into memory. They have `op` read, a key as their changes
+        do, and neither source nor id. One that is gone has none.
+
+        Raises like `listing`; ChangeTooLarge for a row that can't become an event, with `what` it
+        is."""
 
 
 class Origin(Protocol):
@@ -97,6 +120,9 @@ class Origin(Protocol):
         """The connector was deleted: remove what it has made at the origin, which would keep
         history for it for ever. Nothing where there is nothing; raises OriginUnavailable and
         OriginRefused."""
+
+    def has_made(self, record: Record) -> bool:
+        """Is it what the connector made of a change? Nobody else's record is."""
 
     async def close(self) -> None: ...
 

@@ -11,7 +11,7 @@ from bson.datetime_ms import DatetimeMS
 
 from headgate.adapters.mongo.changes import Fragments, Naming, described, event_of, time_ms_of
 
-NAMING = Naming("orders", qualified=False)
+NAMING = Naming("orders", "shop")
 TOKEN = "826AFDA6C3000000142B022C0100296E5A1004C92308D661914ABB908EB01094775F77461E5F6964002B02{}04"
 
 # As MongoDB 7.0 documents and sends it: a token per fragment, fields spread over them.

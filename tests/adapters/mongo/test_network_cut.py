@@ -20,6 +20,7 @@ from headgate.adapters.mongo.origin import MongoOrigin
 from headgate.errors import OriginUnavailable
 from headgate.model.connector import BEGIN_NOW, Connector
 from headgate.model.event import Event
+from headgate.ports.origin import PATIENCE_S
 from tests.adapters.mongo.conftest import Database
 from tests.adapters.mongo.reading import a_stream, an_origin, no_secrets
 from tests.servers.cut import CutNetwork
@@ -131,9 +132,9 @@ async def test_a_server_that_searches_for_long_is_waited_for(
     never gets on."""
     async with a_stream(lone_mongodb.url, database=database.name) as stream:
         position = stream.position
-    monkeypatch.setattr(deployment, "ANSWER_TIMEOUT_MS", stream_module.AWAIT_MS // 2)
+    monkeypatch.setattr(deployment, "ANSWER_TIMEOUT_MS", PATIENCE_S * 1_000 // 2)
     async with a_stream(lone_mongodb.url, database=database.name, after=position) as stream:
-        assert not (await stream.next()).events, "which takes it AWAIT_MS"
+        assert not (await stream.next()).events, "which takes it PATIENCE_S"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

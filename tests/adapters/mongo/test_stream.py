@@ -76,7 +76,7 @@ async def test_no_position_is_between_the_fragments_of_a_change() -> None:
         [fragment(0x20, 2, 3, {"updateDescription": {}})],
         [fragment(0x20, 3, 3, {"fullDocument": document}), insert(0x30)],
     )
-    naming = Naming("orders", qualified=False)
+    naming = Naming("orders", "shop")
     async with Helpers() as helpers:
         stream = MongoChangeStream(server, naming, cast("AsyncClientSession", None), helpers)
         await stream.begin({})
@@ -128,7 +128,7 @@ async def test_the_next_changes_are_asked_for_before_these_are_worked_on() -> No
     server = Unsteady(insert(0x13), insert(0x14))
     async with Helpers() as helpers:
         stream = MongoChangeStream(
-            server, Naming("orders", qualified=False), cast("AsyncClientSession", None), helpers
+            server, Naming("orders", "shop"), cast("AsyncClientSession", None), helpers
         )
         await stream.begin({})
         changes = await stream.next()
@@ -140,7 +140,7 @@ async def test_what_was_asked_for_ahead_comes_once_where_another_cursor_begins()
     server = Unsteady(update(0x13), insert(0x14), insert(0x15))
     async with Helpers() as helpers:
         stream = MongoChangeStream(
-            server, Naming("orders", qualified=False), cast("AsyncClientSession", None), helpers
+            server, Naming("orders", "shop"), cast("AsyncClientSession", None), helpers
         )
         await stream.begin({})
         with pytest.raises(OriginUnavailable):

@@ -28,9 +28,8 @@ from headgate.adapters.pgoutput.messages import (
     Update,
     Value,
 )
-from headgate.adapters.pgoutput.rows import UNKNOWN_HEADER
 from headgate.errors import ChangeTooLarge
-from headgate.model.event import Event
+from headgate.model.event import UNKNOWN_HEADER, Event
 
 NOW_MS = 1_800_000_000_000
 SYSTEM = 7

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from headgate.adapters.pgoutput.rows import UNKNOWN_HEADER
 from headgate.adapters.pgoutput.stream import BATCH
 from headgate.errors import ChangeTooLarge, OriginHistoryLost, OriginRefused
 from headgate.model.connector import BEGIN_NOW
+from headgate.model.event import UNKNOWN_HEADER
 from tests.adapters.pgoutput.conftest import Database
 from tests.adapters.pgoutput.reading import NAME, a_stream, an_origin, documents, events
 

@@ -236,6 +236,7 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
         "/v1/connectors/{name}/resume",
         "/v1/connectors/{name}/skip",
         "/v1/connectors/{name}/reset",
+        "/v1/connectors/{name}/snapshot",
         "/v1/dead-letters",
         "/v1/dead-letters/retry",
         "/v1/dead-letters/delete",

@@ -13,10 +13,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from msgspec.structs import replace
 
+from headgate.decide.connectors.whole_collection import concerned
 from headgate.errors import ChangeTooLarge, OriginHistoryLost, OriginRefused, OriginUnavailable
+from headgate.model.chunk import Chunk
 from headgate.model.connector import BEGIN_NOW, Connector
-from headgate.model.event import Event
-from headgate.ports.origin import Changes, Finding, Standing
+from headgate.model.event import WHOLE_COLLECTION, Event, Record
+from headgate.ports.origin import PATIENCE_S, Changes, Finding, Listing, Standing
 
 BATCH = 100
 WAIT_S = 0.5
@@ -40,6 +42,12 @@ class MemoryHistory:
         """Up to this number, a reader has said, all is in the log."""
         self.keeps_stored = True
         """Else nobody reads on from before that: it keeps history for its reader alone."""
+        self.table: dict[tuple[str, str], bytes] = {}
+        """What is there: by collection and key, the document."""
+        self.made: set[str] = set()
+        """The ids of all events that were ever told."""
+        self.unread: set[str] = set()
+        """Collections that are there and aren't read."""
         self.released = 0
         """So often a connector that was deleted has let go of it."""
 
@@ -48,6 +56,27 @@ class MemoryHistory:
         for event in events:
             self.head += 1
             self.changes.append(replace(event, source=position_of(self.head)))
+            self.made.add(event.event_id)
+            self._change(event)
+
+    def forget(self, collection: str, key: str) -> None:
+        """It goes, and nobody tells."""
+        del self.table[collection, key]
+
+    def there(self) -> dict[tuple[str, str], bytes]:
+        """What is there now."""
+        if self.is_away:
+            raise OriginUnavailable("the origin can't be reached")
+        return dict(self.table)
+
+    def _change(self, event: Event) -> None:
+        if event.op in WHOLE_COLLECTION:
+            for name in concerned(event):
+                self.table = {at: one for at, one in self.table.items() if at[0] != name}
+        elif event.op == "delete":
+            self.table.pop((event.collection, event.key or ""), None)
+        elif event.key is not None:
+            self.table[event.collection, event.key] = event.document
 
     def lose(self, up_to: int) -> None:
         """Forget the changes up to that number."""
@@ -79,10 +108,14 @@ class MemoryOrigin:
         *,
         batch: Callable[[], int] = lambda: BATCH,
         wait_s: float = WAIT_S,
+        rows: Callable[[], int] = lambda: BATCH,
+        pause_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._history = history
         self._batch = batch
         self._wait_s = wait_s
+        self._rows = rows
+        self._pause_s = pause_s
 
     async def check(self) -> list[Finding]:
         verdict, sentence = ("failed", "start it") if self._history.is_away else ("ok", "")
@@ -97,7 +130,9 @@ class MemoryOrigin:
         at = int(after or begin_at.removeprefix("position:").replace(BEGIN_NOW, "-1"))
         number = self._history.head if at < 0 else at
         self._history.behind(max(number, self._history.first - 1) if at < 0 else number)
-        yield MemoryStream(self._history, number, self._batch, self._wait_s)
+        yield MemoryStream(
+            self._history, number, self._batch, self._wait_s, self._rows, self._pause_s
+        )
 
     async def standing(self, position: str) -> Standing:
         """A change a second."""
@@ -113,30 +148,42 @@ class MemoryOrigin:
             raise OriginUnavailable("the origin can't be reached")
         self._history.released += 1
 
+    def has_made(self, record: Record) -> bool:
+        return record.event_id in self._history.made
+
     async def close(self) -> None:
         await asyncio.sleep(0)
 
 
 class MemoryStream:
-    """Implements ports.origin.ChangeStream."""
+    """Implements ports.origin.ChangeStream. `rows` says how many of them come at once at most,
+    `pause_s` how long it takes until rows are read, and again until they are brought."""
 
     def __init__(
-        self, history: MemoryHistory, number: int, batch: Callable[[], int], wait_s: float
+        self,
+        history: MemoryHistory,
+        number: int,
+        batch: Callable[[], int],
+        wait_s: float,
+        rows: Callable[[], int] = lambda: BATCH,
+        pause_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._history = history
         self._number = number
         self._batch = batch
         self._wait_s = wait_s
+        self._rows = rows
+        self._pause_s = pause_s
 
     @property
     def position(self) -> str:
         return position_of(self._number)
 
-    async def next(self) -> Changes:
+    async def next(self, patience_s: float = PATIENCE_S) -> Changes:
         await asyncio.sleep(0)
         events = self._history.behind(self._number)
         if not events:
-            await asyncio.sleep(self._wait_s)
+            await asyncio.sleep(min(self._wait_s, patience_s))
             events = self._history.behind(self._number)
         some = events[: max(self._batch(), 1)]
         self._number += len(some)
@@ -144,6 +191,25 @@ class MemoryStream:
 
     def stored(self, position: str) -> None:
         self._history.stored = max(self._history.stored, int(position))
+
+    async def listing(self) -> Listing:
+        await asyncio.sleep(0)
+        table = self._history.there()
+        names = {name for name, _ in table}
+        sizes = {name: sum(of == name for of, _ in table) for name in names}
+        unread = frozenset(names & self._history.unread)
+        return Listing({name: sizes[name] for name in names - unread}, unread)
+
+    async def chunk(self, collection: str, behind: str) -> Chunk:
+        await asyncio.sleep(self._pause_s())
+        table, upto = self._history.there(), position_of(self._history.head)
+        keys = sorted(key for name, key in table if name == collection and key > behind)
+        some = keys[: max(self._rows(), 1)]
+        rows = [
+            Event("", table[collection, key], key, "read", collection, None, None) for key in some
+        ]
+        await asyncio.sleep(self._pause_s())
+        return Chunk(rows, upto, some[-1] if len(some) < len(keys) else None)
 
 
 def no_origin(connector: Connector) -> MemoryOrigin:

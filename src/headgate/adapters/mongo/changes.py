@@ -27,15 +27,19 @@ _OPS: dict[str, Op] = {
 
 
 class Naming(msgspec.Struct, frozen=True):
-    """`backend` is the connector's name. `qualified`: collections of several databases are read,
-    and named with theirs."""
+    """`backend` is the connector's name, `database` the one that it reads. Empty: collections of
+    several are read, and named with theirs."""
 
     backend: str
-    qualified: bool
+    database: str = ""
 
     def collection(self, namespace: Document) -> str:
-        name = namespace.get("coll", "")
-        return f"{namespace['db']}.{name}" if self.qualified else name
+        name: str = namespace.get("coll", "")
+        return name if self.database else f"{namespace['db']}.{name}"
+
+    def namespace(self, collection: str) -> str:
+        """The inverse: with its database in any case."""
+        return f"{self.database}.{collection}" if self.database else collection
 
 
 def lacks_document(change: Document) -> bool:

@@ -17,13 +17,14 @@ from pymongo.errors import PyMongoError
 from headgate.adapters.mongo.bson_json import Document
 from headgate.adapters.mongo.changes import Naming
 from headgate.adapters.mongo.deployment import Deployment, Resolve
-from headgate.adapters.mongo.identity import token_of
+from headgate.adapters.mongo.identity import event_id_of, token_of
 from headgate.adapters.mongo.oplog import Oplog
 from headgate.adapters.mongo.origin_check import OriginCheck
 from headgate.adapters.mongo.stream import MongoChangeStream
 from headgate.decide.connectors.mongo_settings import read_settings
 from headgate.errors import OriginRefused
 from headgate.model.connector import BEGIN_NOW
+from headgate.model.event import Record
 from headgate.ports.origin import Finding, Standing
 from headgate.tasks import Helpers
 
@@ -37,7 +38,7 @@ class MongoOrigin:
 
     def __init__(self, settings: Mapping[str, str], *, name: str, resolve: Resolve) -> None:
         self._settings = read_settings(settings)
-        self._naming = Naming(name, qualified=not self._settings.database)
+        self._naming = Naming(name, self._settings.database)
         self._deployment = Deployment(self._settings, resolve)
 
     async def check(self) -> list[Finding]:
@@ -62,6 +63,12 @@ class MongoOrigin:
 
     async def release(self) -> None:
         """Nothing is there: MongoDB knows no readers."""
+
+    def has_made(self, record: Record) -> bool:
+        made = event_id_of(
+            self._naming.backend, self._naming.namespace(record.collection), record.source or ""
+        )
+        return record.event_id == made
 
     async def close(self) -> None:
         await self._deployment.close()

@@ -75,7 +75,7 @@ class OriginCheck:
         """By doing what a start does."""
         try:
             async with await self._deployment.session() as session, Helpers() as helpers:
-                naming = Naming("check", False)
+                naming = Naming("check")
                 stream = MongoChangeStream(self._deployment, naming, session, helpers)
                 await stream.begin({})
                 await stream.close()

@@ -35,14 +35,15 @@ from headgate.adapters.mongo.deployment import Deployment
 from headgate.adapters.mongo.identity import is_change, position_of, time_of, token_of
 from headgate.adapters.mongo.lookup import Lookup
 from headgate.adapters.mongo.origin_errors import TOO_LARGE, history_lost, too_old
+from headgate.adapters.mongo.stored_documents import StoredDocuments
 from headgate.decide.connectors.mongo_settings import MongoSettings
 from headgate.errors import ChangeTooLarge, HeadgateError, OriginRefused, OriginUnavailable
-from headgate.ports.origin import Changes
+from headgate.model.chunk import Chunk
+from headgate.ports.origin import PATIENCE_S, Changes, Listing
 from headgate.tasks import Helpers
 
 BATCH = 1_000
 """Changes per answer; the server sends fewer where they are more than 16 MB."""
-AWAIT_MS = 1_000
 CAREFUL_MOST = BATCH
 """So many may stand before a change that can't be sent, in the batch that failed."""
 LOOKS = 10
@@ -70,6 +71,8 @@ class MongoChangeStream:
         self._session = session
         self._helpers = helpers
         self._lookup = Lookup(deployment, session)
+        self._documents = StoredDocuments(deployment, naming)
+        self._await_ms = 1
         self._database = self._settings.database or "admin"
         self._position = ""
         self._cursor = 0
@@ -106,7 +109,8 @@ class MongoChangeStream:
         if "startAfter" in start and is_change(self._position):
             self._unproved = self._position
 
-    async def next(self) -> Changes:
+    async def next(self, patience_s: float = PATIENCE_S) -> Changes:
+        self._await_ms = max(1, round(patience_s * 1_000))
         try:
             if not self._read:
                 await self._fetch()
@@ -120,6 +124,18 @@ class MongoChangeStream:
 
     def stored(self, position: str) -> None:
         """MongoDB keeps its history by size, for nobody in particular."""
+
+    async def listing(self) -> Listing:
+        try:
+            return await self._documents.listing()
+        except (PyMongoError, BSONError) as error:
+            raise self._deployment.error(error) from error
+
+    async def chunk(self, collection: str, behind: str) -> Chunk:
+        try:
+            return await self._documents.chunk(collection, behind, self._position)
+        except (PyMongoError, BSONError) as error:
+            raise self._deployment.error(error) from error
 
     async def close(self) -> None:
         """Never raises: the server forgets in time what it isn't told."""
@@ -281,7 +297,7 @@ class MongoChangeStream:
             "getMore": Int64(self._cursor),
             "collection": self._cursor_in,
             "batchSize": most,
-            "maxTimeMS": AWAIT_MS,
+            "maxTimeMS": self._await_ms,
         }
         answer = await self._deployment.command(self._database, command, self._session)
         cursor: Document = answer["cursor"]

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from headgate.adapters.pgoutput.identity import Position, Timelines, prefix_of
 from headgate.adapters.pgoutput.messages import (
+    OWN_PREFIX,
     Begin,
     Commit,
     Delete,
@@ -58,7 +59,9 @@ class Decoding:
         self._rows = RowEvents(backend)
         self._timelines = timelines
         self._messages = messages
-        self._converters = Converters(numeric)
+        self.converters = Converters(numeric)
+        self.told: set[int] | None = None
+        """The transactions that were told since somebody wanted to know (None: nobody does)."""
         self._tables: dict[int, Table] = {}
         self._after = str(after)
         self._position = str(after)
@@ -87,6 +90,8 @@ class Decoding:
             return self._change(message)  # type: ignore[arg-type]
         if isinstance(message, Begin):
             self._begin(message.commit_lsn)
+            if self.told is not None:
+                self.told.add(message.xid)
             self.time_ms = message.time_ms
         elif isinstance(message, Commit):
             self._end(message.end_lsn)
@@ -108,9 +113,9 @@ class Decoding:
     ) -> None:
         """What the catalog says about `Needs`; a type that it lacks goes by its name alone."""
         for oid, info in types.items():
-            self._converters.learn(oid, info)
+            self.converters.learn(oid, info)
         self._tables[relation.oid] = Table(
-            relation, _key_of(relation) if key is None else key, self._converters
+            relation, _key_of(relation) if key is None else key, self.converters
         )
 
     # --- transactions ----------------------------------------------------------------------------
@@ -183,7 +188,7 @@ class Decoding:
     def _emitted(self, message: Emitted) -> Sequence[Event]:
         if message.is_transactional:
             at = self._places()[0]
-            if not self._messages:
+            if not self._messages or message.prefix == OWN_PREFIX:
                 self._changes += 1
                 return ()
             return self._given([self._rows.emitted(self._messages, message, at)])
@@ -197,7 +202,7 @@ class Decoding:
 
     def _describe(self, relation: Relation) -> None:
         oids = {column.type_oid for column in relation.columns}
-        unknown = sorted(filter(self._converters.unknown, oids))
+        unknown = sorted(filter(self.converters.unknown, oids))
         needs_key = relation.identity == "f"
         if unknown or needs_key:
             raise Needs(relation, unknown, key=needs_key)

@@ -17,6 +17,10 @@ _EPOCH_MS = 946_684_800_000
 """2000-01-01, from which PostgreSQL counts."""
 
 
+OWN_PREFIX = "headgate"
+"""Of messages that a connector says itself, to find a place in the WAL."""
+
+
 class MalformedMessage(ValueError):
     """The server sent what this protocol doesn't have."""
 

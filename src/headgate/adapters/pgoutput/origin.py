@@ -16,6 +16,7 @@ from headgate.adapters.pgoutput.errors import WAL_LEVEL, history_lost
 from headgate.adapters.pgoutput.identity import (
     Position,
     Timelines,
+    event_id_of,
     lsn_from,
     position_from,
 )
@@ -28,6 +29,7 @@ from headgate.adapters.pgoutput.stream import PostgresChangeStream
 from headgate.decide.connectors.postgres_settings import own_name, read_settings
 from headgate.errors import HeadgateError, OriginRefused, OriginUnavailable
 from headgate.model.connector import BEGIN_NOW
+from headgate.model.event import Record
 from headgate.ports.origin import Finding, Standing
 from headgate.tasks import Helpers
 
@@ -89,6 +91,11 @@ class PostgresOrigin:
                 f"'{self._slot.name}'), or the server keeps its history for ever"
             ) from error
 
+    def has_made(self, record: Record) -> bool:
+        source = record.source or ""
+        made = event_id_of(self._name, record.collection, record.key, source)
+        return record.event_id == made
+
     async def close(self) -> None:
         await self._database.close()
 
@@ -107,7 +114,10 @@ class PostgresOrigin:
         if self._settings.messages:
             options["messages"] = "true"
         await link.start(self._slot.name, start.lsn, options)
-        stream = PostgresChangeStream(self._database, link, timelines, start, self._name)
+        stream = PostgresChangeStream(
+            self._database, link, timelines, start, self._name, self._publication.name
+        )
+        stack.push_async_callback(stream.close)
         return stream, link
 
     async def _ready(self) -> int:

@@ -24,10 +24,8 @@ from headgate.adapters.pgoutput.messages import (
 )
 from headgate.adapters.pgoutput.values import Convert, Converters, integer, text
 from headgate.decide.produce.headers import HEADERS_BYTES
-from headgate.model.event import Event, Op
+from headgate.model.event import UNKNOWN_HEADER, Event, Op
 
-UNKNOWN_HEADER = "headgate-unknown"
-"""A JSON array with the names of the columns whose values the server didn't tell."""
 TOO_MANY = ["*"]
 """In place of more names than headers may have."""
 NOTHING = b"null"

@@ -17,21 +17,28 @@ from headgate.adapters.pgoutput.decoding import Decoding, Needs
 from headgate.adapters.pgoutput.identity import Position, Timelines, position_from
 from headgate.adapters.pgoutput.link import Link
 from headgate.adapters.pgoutput.messages import MalformedMessage, decode
+from headgate.adapters.pgoutput.tables import Tables
 from headgate.errors import HeadgateError, OriginUnavailable
+from headgate.model.chunk import Chunk
 from headgate.model.event import Event
-from headgate.ports.origin import Changes
+from headgate.ports.origin import PATIENCE_S, Changes, Listing
 
 BATCH = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
 """A batch ends with the change that reaches one of these."""
-AWAIT_S = 1.0
 
 
 class PostgresChangeStream:
     """Implements ports.origin.ChangeStream."""
 
     def __init__(
-        self, database: Database, link: Link, timelines: Timelines, after: Position, backend: str
+        self,
+        database: Database,
+        link: Link,
+        timelines: Timelines,
+        after: Position,
+        backend: str,
+        publication: str,
     ) -> None:
         settings = database.settings
         self._database = database
@@ -40,6 +47,7 @@ class PostgresChangeStream:
         self._decoding = Decoding(
             backend, timelines, after, messages=settings.messages, numeric=settings.numeric
         )
+        self._tables = Tables(database, publication, self._decoding, timelines)
         self._failed: HeadgateError | None = None
         """What is to be raised when all that came before it was returned."""
         self._position = str(after)
@@ -48,9 +56,11 @@ class PostgresChangeStream:
     def position(self) -> str:
         return self._position
 
-    async def next(self) -> Changes:
+    async def next(self, patience_s: float = PATIENCE_S) -> Changes:
         events: list[Event] = []
-        deadline = self._loop.time() + AWAIT_S
+        deadline = self._loop.time() + patience_s
+        if patience_s < PATIENCE_S:
+            self._link.report()  # the server says at once how far it is
         try:
             while not events and self._failed is None:
                 await self._fill(events)
@@ -67,6 +77,21 @@ class PostgresChangeStream:
 
     def stored(self, position: str) -> None:
         self._link.store(position_from(position).lsn)
+
+    async def listing(self) -> Listing:
+        try:
+            return await self._tables.listing()
+        except psycopg.Error as error:
+            raise self._database.error(error) from error
+
+    async def chunk(self, collection: str, behind: str) -> Chunk:
+        try:
+            return await self._tables.chunk(collection, behind)
+        except psycopg.Error as error:
+            raise self._database.error(error) from error
+
+    async def close(self) -> None:
+        await self._tables.close()
 
     async def _fill(self, events: list[Event]) -> None:
         """What is there already, up to a batch."""

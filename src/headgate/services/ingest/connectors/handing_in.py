@@ -98,6 +98,7 @@ class HandingIn:
                 upto=end,
                 ends=ends,
                 forgets_below=planned.forgets_below(ref),
+                snapshot=planned.snapshots.at(end),
             )
             taken = await self._insist(
                 lambda mark=mark, portion=portion: self._taken(  # type: ignore[misc]
@@ -139,6 +140,14 @@ class HandingIn:
             tries += 1
             await self._partitions.change(timeout_s=delay_s)
             self.check_versions(planned)
+
+
+async def answered(work: Awaitable[T]) -> T | errors.HeadgateError:
+    """What came of it, for whoever comes to look: an error, too."""
+    try:
+        return await work
+    except errors.HeadgateError as error:
+        return error
 
 
 async def all_of(awaitables: Sequence[Awaitable[T]]) -> list[T]:

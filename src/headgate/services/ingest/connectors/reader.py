@@ -23,14 +23,18 @@ from msgspec.structs import replace
 from headgate import errors
 from headgate.decide.connectors.intake_portions import up_to_oversized
 from headgate.decide.connectors.plan import ConnectorPlan, in_turns
+from headgate.decide.connectors.snapshots.places import of_stream
+from headgate.decide.connectors.snapshots.snapshotting import Due
 from headgate.model.connector import Connector, ConnectorReport, ConnectorState
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Topic
 from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
 from headgate.ports.origin import Changes, ChangeStream, Origin
+from headgate.services.ingest.connectors.comparing import Comparing, begin_marker
 from headgate.services.ingest.connectors.handing_in import HandingIn, all_of
 from headgate.services.ingest.connectors.options import IntakeOptions
+from headgate.services.ingest.connectors.snapshots import Snapshots
 from headgate.services.ingest.connectors.standing import IntakeStanding
 from headgate.services.ingest.connectors.stored_plan import (
     how_to_go_on,
@@ -83,6 +87,14 @@ class Intake:
             partitions=partitions,
             taking_in=taking_in,
             standing=self._standing,
+            machine=machine,
+            options=options,
+        )
+        self._snapshots = Snapshots(
+            connector,
+            epoch,
+            standing=self._standing,
+            comparing=Comparing(connector, reader, partitions),
             machine=machine,
             options=options,
         )
@@ -153,11 +165,12 @@ class Intake:
         if why := why_lost(planned, begun=self.report.begun):
             await self._end(planned, why)
         try:
-            opening = origin.open(planned.resume, begin_at=self.connector.begin_at)
+            resume = of_stream(planned.resume)
+            opening = origin.open(resume, begin_at=self.connector.begin_at)
             async with opening as stream:
                 await self._pin(planned, planned.resume or stream.position)
                 self._standing.say("running", begun=True)
-                await self._follow(planned, stream)
+                await self._follow(planned, stream, origin)
         except errors.OriginHistoryLost as error:
             if planned.resume:
                 await self._pin(planned, planned.resume)
@@ -203,11 +216,11 @@ class Intake:
     async def _pin(self, planned: ConnectorPlan, position: str) -> None:
         """Every partition says where it stands before any of them takes a change. One that has
         lost what it had, or begins anew behind that, says so: nobody knows what it lacks."""
-        bereft = planned.lacking(position) | self._bereft
+        lacking = planned.lacking(position, compares=self.connector.compares)
+        bereft = lacking | self._bereft
+        prefix = begin_marker(self.connector)
         pins = {
-            ref: [_lost(f"bereft/{self._name}/{position}/{ref.partition}", position)]
-            if ref in bereft
-            else []
+            ref: [_lost(f"{prefix}{position}/{ref.partition}", position)] if ref in bereft else []
             for ref in planned.unpinned()
         }
         await all_of(
@@ -220,15 +233,16 @@ class Intake:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    async def _follow(self, planned: ConnectorPlan, stream: ChangeStream) -> None:
+    async def _follow(self, planned: ConnectorPlan, stream: ChangeStream, origin: Origin) -> None:
         """The next batch is read while the one before it is handed in."""
         loop = asyncio.get_running_loop()
         refreshed_s = loop.time()
         async with Helpers() as helpers:
             handing = helpers.start(self._pin(planned, stream.position))
+            self._snapshots.begin(planned, stream, origin, helpers)
             while True:
                 try:
-                    changes = await stream.next()
+                    changes = await stream.next(self._snapshots.patience_s)
                 except errors.HeadgateError:
                     await handing  # what was read before that is taken first
                     raise
@@ -238,10 +252,12 @@ class Intake:
                     stream.stored(stored)
                 self._handing_in.check_versions(planned)
                 self._heard(changes)
+                planned.snapshots.settle()
+                rows = await self._snapshots.follow(changes.events)
                 is_due = loop.time() - refreshed_s >= self._options.refresh_s
-                if changes.events or is_due:
+                if changes.events or rows or is_due:
                     refreshed_s = loop.time() if is_due else refreshed_s
-                    handing = helpers.start(self._take(planned, changes, refresh=is_due))
+                    handing = helpers.start(self._take(planned, changes, rows, refresh=is_due))
 
     def _heard(self, changes: Changes) -> None:
         lag_ms: int | None = 0
@@ -258,8 +274,11 @@ class Intake:
                     self._standing.stands_at(seen.resume)
             self._standing.looked(await origin.standing(self.report.position))
 
-    async def _take(self, planned: ConnectorPlan, changes: Changes, *, refresh: bool) -> None:
-        """Hand in all of `changes`, everywhere at once; `refresh`: also where there are none."""
+    async def _take(
+        self, planned: ConnectorPlan, changes: Changes, rows: Due | None, *, refresh: bool
+    ) -> None:
+        """Hand in all of `changes`, everywhere at once, and `rows` behind them; `refresh`: also
+        where there are none."""
         events, oversized = up_to_oversized(
             changes.events,
             most_bytes=self._options.document_bytes,
@@ -274,6 +293,8 @@ class Intake:
         await self._take_turn(planned, last, upto=upto, refresh=refresh)
         if oversized is not None:
             raise self._too_large(oversized)
+        if rows is not None:
+            await self._take_turn(planned, rows.events, upto=rows.upto, refresh=True)
         if self.report.state != "running":
             self._standing.say("running")
         self._tries = self._replanned = 0

@@ -5,7 +5,13 @@ from __future__ import annotations
 import structlog
 from msgspec.structs import replace
 
-from headgate.model.connector import Connector, ConnectorReport, ConnectorState
+from headgate.decide.connectors.snapshots.places import of_stream
+from headgate.model.connector import (
+    Connector,
+    ConnectorReport,
+    ConnectorState,
+    SnapshotReport,
+)
 from headgate.ports.origin import Standing
 from headgate.telemetry import LogLine
 
@@ -30,7 +36,7 @@ class IntakeStanding:
 
     def stands_at(self, position: str) -> None:
         """What is behind that is to be read."""
-        self.report = replace(self.report, position=position)
+        self.report = replace(self.report, position=of_stream(position))
 
     def heard(self, position: str, lag_ms: int | None) -> None:
         """The origin's changes up to there are read."""
@@ -53,6 +59,10 @@ class IntakeStanding:
             held_bytes=standing.held_bytes,
             warning=standing.warning,
         )
+
+    def snapshot(self, report: SnapshotReport) -> None:
+        """How far the present snapshot is."""
+        self.report = replace(self.report, snapshot=report)
 
     def took(self, added: int) -> None:
         """Partitions have so many more records."""
