@@ -58,6 +58,8 @@ class LogLine(StrEnum):
     CONNECTOR_PAUSED = "connector_paused"
     CONNECTOR_RESET = "connector_reset"
     CHANGE_SKIPPED = "change_skipped"
+    SNAPSHOT_WANTED = "snapshot_wanted"
+    SNAPSHOTS_CANCELLED = "snapshots_cancelled"
     # topics and produce
     KEYS_NOT_FETCHED = "keys_not_fetched"
     TOKEN_CREATED = "token_created"  # noqa: S105  # a name of an event

@@ -93,6 +93,10 @@ def create(
     settings: SetOption = None,
     file: FileOption = None,
     begins: FromOption = "now",
+    snapshot: Annotated[
+        bool,
+        typer.Option("--snapshot", help="Read what is there already, too, beside the changes."),
+    ] = False,
     no_check: Annotated[
         bool, Option("--no-check", help="Create it without a look at the database first.")
     ] = False,
@@ -104,8 +108,9 @@ def create(
     Asked again for the same, it changes nothing. docs/connectors.md explains the settings.
     """
     wanted = _wanted(
-        name, kind, uri, dsn, database, collection, tables, topic, routes, settings, file, begins
-    )
+        name, kind, uri, dsn, database, collection, tables, topic, routes, settings, file, begins,
+        snapshot=snapshot,
+    )  # fmt: skip
     for one in wanted:
         made = await_(_create(url, one, check=not no_check))
         if as_json:
@@ -208,8 +213,9 @@ def reset(
         str,
         Option(
             "--to",
-            metavar="now|TIME|POSITION",
-            help="Where it begins anew: now, 2026-11-18T12:00:00Z, or a record's source.",
+            metavar="now|snapshot|TIME|POSITION",
+            help="Where it begins anew: now, 2026-11-18T12:00:00Z, or a record's source; snapshot: "
+            "now, with all that is there, and deletes of what isn't.",
         ),
     ],
     yes: YesOption = False,
@@ -223,13 +229,57 @@ def reset(
     from headgate.model.connectors_api import ResetConnector
 
     found = await_(_describe(url, name))
+    between = (
+        "what it finds there is read, and what the log has beyond that is deleted"
+        if to == "snapshot"
+        else "what is between is left out, or comes once more"
+    )
     say(
-        f"{name} stands at {found.position or 'its beginning'} and will begin anew at {to}: what "
-        "is between is left out, or comes once more"
+        f"{name} stands at {found.position or 'its beginning'} and will begin anew at {to}: "
+        f"{between}"
     )
     _agreed(yes, f"resetting {name} can't be undone", f"Reset {name}?")
     done = await_(_post(url, name, "reset", ResetConnector(to)))
     _done(done, f"{name} begins anew at {done.begin_at}", as_json=as_json)
+
+
+@app.command()
+def snapshot(
+    name: NameArgument,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", metavar="SCHEMA.NAME", help="This table alone (several)."),
+    ] = None,
+    collections: Annotated[
+        list[str] | None,
+        typer.Option("--collection", metavar="NAME", help="This collection alone (several)."),
+    ] = None,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="End those that aren't done; what was read stays.")
+    ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Don't wait until it is done.")
+    ] = False,
+    url: UrlOption = NO_URL,
+    as_json: JsonOption = False,
+) -> None:
+    """Read what a connector's tables or collections hold, beside their changes, and show how far.
+
+    It goes on without this command, too; `headgate connector describe` shows it.
+    """
+    from headgate.cli.connector_snapshot import cancelled, followed, wanted
+
+    only = [*(tables or []), *(collections or [])]
+    if cancel and only:
+        raise InvalidRequest("--cancel ends all snapshots of a connector: leave the others out")
+    if cancel:
+        _done(await_(cancelled(url, name)), f"{name} reads changes alone", as_json=as_json)
+        return
+    asked = await_(wanted(url, name, only))
+    if no_wait or as_json:
+        _done(asked, f"{name} reads what is there", as_json=as_json)
+        return
+    await_(followed(url, name, only))
 
 
 @app.command()
@@ -266,12 +316,13 @@ def _wanted(
     file: Path | None,
     begins: str,
     *,
+    snapshot: bool = False,
     may_be_unnamed: bool = False,
 ) -> list[CreateConnector]:
     from headgate.cli.connector_wishes import from_file, from_options
 
     if file is not None:
-        given = uri or dsn or database or collection or tables or routes or settings
+        given = uri or dsn or database or collection or tables or routes or settings or snapshot
         if given or ((name or topic) and not may_be_unnamed):
             raise InvalidRequest("the file says it all: leave out the name and the other options")
         return from_file(file)
@@ -290,6 +341,7 @@ def _wanted(
             routes=routes or [],
             settings=settings or [],
             begins=begins,
+            snapshot=snapshot,
         )
     ]
 
@@ -337,7 +389,7 @@ def _show_findings(found: OriginChecked, name: str, *, as_json: bool) -> None:
 # --- the server ----------------------------------------------------------------------------------
 
 
-def _path(name: str, action: str = "") -> str:
+def path_of(name: str, action: str = "") -> str:
     import re
 
     from headgate.model.api import NAME_PATTERN, NAME_RULE
@@ -383,14 +435,14 @@ async def _describe(url: str, name: str) -> ConnectorInfo:
     from headgate.model.connectors_api import ConnectorInfo
 
     async with calls_to(url) as client:
-        return await client.get(_path(name), ConnectorInfo)
+        return await client.get(path_of(name), ConnectorInfo)
 
 
 async def _post(url: str, name: str, action: str, body: object = None) -> ConnectorInfo:
     from headgate.model.connectors_api import ConnectorInfo
 
     async with calls_to(url) as client:
-        return await client.post(_path(name, action), {} if body is None else body, ConnectorInfo)
+        return await client.post(path_of(name, action), {} if body is None else body, ConnectorInfo)
 
 
 async def _delete(url: str, name: str) -> DeletedConnector:
@@ -399,5 +451,5 @@ async def _delete(url: str, name: str) -> DeletedConnector:
     from headgate.model.connectors_api import DeletedConnector
 
     async with calls_to(url, timeout_s=CHECK_TIMEOUT_S) as client:
-        answer = await client.call("DELETE", _path(name))
+        answer = await client.call("DELETE", path_of(name))
     return msgspec.json.decode(answer, type=DeletedConnector) if answer else DeletedConnector(name)

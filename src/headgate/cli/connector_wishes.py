@@ -38,6 +38,7 @@ class Written(
     routes: dict[str, str] = {}
     topic: str = ""
     begins: str = BEGIN_NOW
+    snapshot: bool = False
 
     def wanted(self) -> CreateConnector:
         plain = {
@@ -55,7 +56,7 @@ class Written(
                 f"connector {self.name} leads nowhere: give it a topic, or routes from patterns to "
                 "topics"
             )
-        return CreateConnector(self.name, self.type, settings, routes, self.begins)
+        return CreateConnector(self.name, self.type, settings, routes, self.begins, self.snapshot)
 
 
 def from_options(
@@ -71,6 +72,7 @@ def from_options(
     routes: Iterable[str],
     settings: Iterable[str],
     begins: str,
+    snapshot: bool = False,
 ) -> CreateConnector:
     if not (dsn if kind == "postgresql" else uri):
         option = "--dsn DSN" if kind == "postgresql" else "--uri URI"
@@ -89,6 +91,7 @@ def from_options(
         routes=dict(_pair(text, "--route", "PATTERN=TOPIC") for text in routes),
         topic=topic,
         begins=begins,
+        snapshot=snapshot,
     ).wanted()
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from headgate.cli.views.tables import Grid, number
 from headgate.decide.durations import written
-from headgate.model.connectors_api import ConnectorInfo, OriginFinding
+from headgate.model.connectors_api import ConnectorInfo, OriginFinding, SnapshotInfo
 
 STATE_STYLES = {
     "running": "green",
@@ -92,6 +92,25 @@ def description(one: ConnectorInfo) -> Iterator[Text]:
     for fed in one.topics:
         gone = "" if fed.exists else " (there is no such topic)"
         yield Text(f"{', '.join(fed.patterns)} -> {fed.topic}{gone}")
+    for snapshot in one.snapshots:
+        yield Text(snapshot_line(snapshot), style="red" if snapshot.state == "failing" else "")
     for skipped in one.skipped:
         at = datetime.fromtimestamp(skipped.time_ms / 1_000, UTC)
         yield Text(f"skipped {skipped.what} at {skipped.position} ({at:%Y-%m-%d %H:%M:%SZ})")
+
+
+def snapshot_line(one: SnapshotInfo) -> str:
+    """Which one it is, and how far."""
+    what = ", ".join(one.collections) or "everything"
+    begun = f"snapshot of {what}"
+    match one.state:
+        case "waiting":
+            return f"{begun}: waiting"
+        case "failing":
+            return f"{begun}: {one.reason}"
+        case "comparing":
+            return f"{begun}: {one.rows:,} rows, looking for what is gone"
+        case _:
+            of = "" if one.expected is None else f" of about {one.expected:,}"
+            at = f", in {one.collection}" if one.collection else ""
+            return f"{begun}: {one.rows:,}{of} rows{at} ({one.through} of {one.of} done)"

@@ -19,6 +19,7 @@ from headgate.decide.coordination.views.connector_status import (
     describe_connectors,
 )
 from headgate.model import connectors_api as api
+from headgate.model.connector import BEGIN_NOW
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.machine import Machine
 from headgate.services.coordinator.term import Term
@@ -26,6 +27,8 @@ from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
+TO_SNAPSHOT = "snapshot"
+"""Where a reset leads that reads everything anew."""
 MAX_BODY_BYTES = 512 * 1024
 """Routes and settings, each as large as one may be, and the rest."""
 
@@ -48,6 +51,8 @@ class ConnectorRoutes:
             Route("POST", f"{one}/resume", self._resume),
             Route("POST", f"{one}/skip", self._skip),
             Route("POST", f"{one}/reset", self._reset),
+            Route("POST", f"{one}/snapshot", self._snapshot),
+            Route("DELETE", f"{one}/snapshot", self._cancel),
         ]
 
     async def _list(self, _request: Request) -> Response:
@@ -62,7 +67,7 @@ class ConnectorRoutes:
         term = self._term()
         body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=api.CreateConnector)
         connector = connector_rules.made(body, wall_ms=self._wall_ms())
-        await self._wish(term, connecting.Create(connector))
+        await self._wish(term, connecting.Create(connector, body.snapshot))
         log.info(LogLine.CONNECTOR_CREATED, connector=body.name, topics=list(connector.topics))
         return self._shown(term, body.name, 201)
 
@@ -90,9 +95,26 @@ class ConnectorRoutes:
     async def _reset(self, request: Request) -> Response:
         term, name = self._term(), request.params["name"]
         body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=api.ResetConnector)
-        begin_at = connector_rules.begin_at(body.to, wall_ms=self._wall_ms())
-        await self._wish(term, connecting.Reset(name, begin_at))
+        snapshot = body.to == TO_SNAPSHOT
+        wanted = BEGIN_NOW if snapshot else body.to
+        begin_at = connector_rules.begin_at(wanted, wall_ms=self._wall_ms())
+        await self._wish(term, connecting.Reset(name, begin_at, snapshot))
         log.warning(LogLine.CONNECTOR_RESET, connector=name, begin_at=begin_at)
+        return self._shown(term, name)
+
+    async def _snapshot(self, request: Request) -> Response:
+        term, name = self._term(), request.params["name"]
+        raw = await request.body(MAX_BODY_BYTES) or b"{}"
+        body = msgspec.json.decode(raw, type=api.SnapshotConnector)
+        collections = tuple(dict.fromkeys(body.collections))
+        await self._wish(term, connecting.TakeSnapshot(name, collections))
+        log.info(LogLine.SNAPSHOT_WANTED, connector=name, collections=list(collections))
+        return self._shown(term, name)
+
+    async def _cancel(self, request: Request) -> Response:
+        term, name = self._term(), request.params["name"]
+        await self._wish(term, connecting.CancelSnapshots(name))
+        log.info(LogLine.SNAPSHOTS_CANCELLED, connector=name)
         return self._shown(term, name)
 
     async def _delete(self, request: Request) -> Response:

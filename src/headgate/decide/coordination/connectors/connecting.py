@@ -1,4 +1,4 @@
-"""What operators wish of connectors: create, pause, resume, skip, reset, delete.
+"""What operators wish of connectors: create, pause, resume, skip, reset, snapshots, delete.
 
 Each wish has two halves: why not, which looks and changes nothing, and what follows, which is only
 asked where nothing speaks against it. Whoever got no answer wishes again: what is done already is
@@ -24,17 +24,20 @@ from headgate.decide.coordination.topics.operating import learning_refusal
 from headgate.decide.coordination.topics.topology_changes import changed
 from headgate.decide.produce.unknown_topic import unknown_topic
 from headgate.errors import ConnectorExists, HeadgateError, InvalidRequest, TooLarge
-from headgate.model.connector import Connector, Skipped, intake_ref
+from headgate.model.connector import Connector, Skipped, Snapshot, intake_ref
 
 SKIPPED_MAX = 20
 """So many of the changes that operators had left out are remembered per connector."""
+SNAPSHOTS_MAX = 20
+"""So many may be wanted of a connector at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Its beginning is decided here."""
+    """Its beginning is decided here. `snapshot`: read what is there, too."""
 
     connector: Connector
+    snapshot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,27 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Let it begin anew at `begin_at` (`Connector.begin_at`)."""
+    """Let it begin anew at `begin_at` (`Connector.begin_at`). `snapshot`: read what is there, and
+    compare it with the log."""
 
     name: str
     begin_at: str
+    snapshot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """Let it read `collections` as they are; none: all that it reads."""
+
+    name: str
+    collections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CancelSnapshots:
+    """Let it read changes alone; what was read of snapshots stays."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +88,7 @@ class Delete:
     name: str
 
 
-Wish = Create | Pause | Skip | Reset | Delete
+Wish = Create | Pause | Skip | Reset | TakeSnapshot | CancelSnapshots | Delete
 
 
 def refusal(state: State, wish: Wish) -> HeadgateError | None:
@@ -79,20 +99,26 @@ def refusal(state: State, wish: Wish) -> HeadgateError | None:
         return _creation_refusal(state, wish.connector)
     if wish.name not in state.connectors:
         return unknown_connector(wish.name, state.connectors)
+    if isinstance(wish, TakeSnapshot):
+        return _snapshot_refusal(state, wish)
     return _skip_refusal(state, wish) if isinstance(wish, Skip) else None
 
 
 def done(state: State, wish: Wish) -> list[Effect]:
     """Only for what nothing speaks against (`refusal`)."""
     match wish:
-        case Create(connector):
-            return _created(state, connector)
+        case Create(connector, snapshot):
+            return _created(state, connector, snapshot=snapshot)
         case Pause(name, paused):
             return _put(state, replace(state.connectors[name], paused=paused))
         case Skip():
             return _put(state, _skipping(state, wish))
-        case Reset(name, begin_at):
-            return _reset(state, name, begin_at)
+        case Reset(name, begin_at, snapshot):
+            return _reset(state, name, begin_at, snapshot=snapshot)
+        case TakeSnapshot(name, collections):
+            return _snapshot_taken(state, name, collections)
+        case CancelSnapshots(name):
+            return _snapshots_cancelled(state, name)
         case Delete(name):
             return _deleted(state, name)
 
@@ -145,12 +171,13 @@ def _exists(name: str) -> ConnectorExists:
     )
 
 
-def _created(state: State, connector: Connector) -> list[Effect]:
+def _created(state: State, connector: Connector, *, snapshot: bool) -> list[Effect]:
     if connector.name in state.connectors:
         return []
     # The epoch of its beginning is nobody's; whoever reads it has a higher one.
     beginning = state.intakes.take(intake_ref(connector.name), NOBODY).epoch
-    state.connectors[connector.name] = replace(connector, beginning=beginning)
+    snapshots = (Snapshot(beginning),) if snapshot else ()
+    state.connectors[connector.name] = replace(connector, beginning=beginning, snapshots=snapshots)
     return moving.place_ownerless(state)
 
 
@@ -196,10 +223,63 @@ def _skipping(state: State, wish: Skip) -> Connector:
     return replace(connector, skip=at, skipped=skipped)
 
 
-def _reset(state: State, name: str, begin_at: str) -> list[Effect]:
-    """It stays where it is, under the epoch of its new beginning."""
-    owner = state.intakes.owners[intake_ref(name)]
-    beginning = state.intakes.take(owner.ref, owner.node_id).epoch
+def _reset(state: State, name: str, begin_at: str, *, snapshot: bool) -> list[Effect]:
+    """It stays where it is, under the epoch of its new beginning. Snapshots that are under way
+    begin anew, but for what the new one reads, which is everything."""
+    beginning = _next_epoch(state, name)
     connector = state.connectors[name]
-    again = replace(connector, beginning=beginning, begin_at=begin_at, begun=False, skip="")
+    snapshots = (Snapshot(beginning, compares=True),) if snapshot else connector.snapshots
+    again = replace(
+        connector,
+        beginning=beginning,
+        begin_at=begin_at,
+        begun=False,
+        skip="",
+        snapshots=snapshots,
+    )
     return _put(state, again)
+
+
+# --- snapshots -----------------------------------------------------------------------------------
+
+
+def _snapshot_refusal(state: State, wish: TakeSnapshot) -> HeadgateError | None:
+    if (error := connector_rules.collections_refusal(wish.collections)) is not None:
+        return error
+    connector = state.connectors[wish.name]
+    if len(connector.snapshots) >= SNAPSHOTS_MAX and not _is_asked_for(connector, wish.collections):
+        return TooLarge(
+            f"connector {wish.name} has {SNAPSHOTS_MAX} snapshots to take, the most there can be: "
+            f"wait, or end them with `headgate connector snapshot {wish.name} --cancel`",
+            name=wish.name,
+        )
+    return None
+
+
+def _is_asked_for(connector: Connector, collections: tuple[str, ...]) -> bool:
+    return any(one.collections == collections for one in connector.snapshots)
+
+
+def _snapshot_taken(state: State, name: str, collections: tuple[str, ...]) -> list[Effect]:
+    """Behind those that are wanted already. Its reader begins again, under a higher epoch than the
+    one that the snapshot is named by."""
+    connector = state.connectors[name]
+    if _is_asked_for(connector, collections):
+        return []
+    snapshot = Snapshot(_next_epoch(state, name), collections)
+    _next_epoch(state, name)
+    return _put(state, replace(connector, snapshots=(*connector.snapshots, snapshot)))
+
+
+def _snapshots_cancelled(state: State, name: str) -> list[Effect]:
+    connector = state.connectors[name]
+    if not connector.snapshots:
+        return []
+    _next_epoch(state, name)
+    return _put(state, replace(connector, snapshots=()))
+
+
+def _next_epoch(state: State, name: str) -> int:
+    """Of the connector, which stays with whoever reads it."""
+    owner = state.intakes.owners[intake_ref(name)]
+    return state.intakes.take(owner.ref, owner.node_id).epoch

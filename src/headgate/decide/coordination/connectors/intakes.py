@@ -20,7 +20,7 @@ from headgate.decide.coordination.sources.ownership import NOBODY
 from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topics.topology_changes import changed
 from headgate.model import control
-from headgate.model.connector import Connector, ConnectorReport, intake_ref
+from headgate.model.connector import Connector, ConnectorReport, Snapshot, intake_ref
 from headgate.model.topology import Owner, Topology
 
 # --- members come and go -----------------------------------------------------------------------
@@ -55,14 +55,14 @@ def told(
 
 def is_news(state: State, reports: Iterable[ConnectorReport]) -> bool:
     """Whether something must be kept of what a reader says."""
-    return any(_has_begun(state, report) for report in reports)
+    return any(_has_begun(state, one) or _has_taken(state, one) for one in reports)
 
 
 def _reported(
     state: State, node_id: str, reports: Iterable[ConnectorReport], now_ms: int
 ) -> list[Effect]:
     """What a reader says under another epoch than its own is of no interest any more."""
-    begun = []
+    news = False
     for report in reports:
         owner = state.intakes.owners.get(intake_ref(report.name))
         is_known = report.name in state.connectors and owner is not None
@@ -72,11 +72,37 @@ def _reported(
         state.heard[report.name] = (
             Heard(report, now_ms, now_ms) if before is None else before.then(report, now_ms)
         )
-        if _has_begun(state, report):
-            begun.append(report.name)
-    for name in begun:
-        state.connectors[name] = replace(state.connectors[name], begun=True)
-    return changed(state) if begun else []
+        connector = state.connectors[report.name]
+        begun = connector.begun or _has_begun(state, report)
+        left = _snapshots_left(connector, report)
+        if (begun, left) != (connector.begun, connector.snapshots) and not state.learning.is_on:
+            state.connectors[report.name] = replace(connector, begun=begun, snapshots=left)
+            news = True
+    return changed(state) if news else []
+
+
+def _snapshots_left(connector: Connector, report: ConnectorReport) -> tuple[Snapshot, ...]:
+    """Those that are wanted and not done, as far as its reader knows."""
+    said = report.snapshot
+    if said is None:
+        return connector.snapshots
+    return tuple(
+        one
+        for one in connector.snapshots
+        if one.id > said.id or (one.id == said.id and not said.done)
+    )
+
+
+def _has_taken(state: State, report: ConnectorReport) -> bool:
+    connector = state.connectors.get(report.name)
+    owner = state.intakes.owners.get(intake_ref(report.name))
+    return (
+        not state.learning.is_on
+        and connector is not None
+        and owner is not None
+        and owner.epoch == report.epoch
+        and _snapshots_left(connector, report) != connector.snapshots
+    )
 
 
 def _has_begun(state: State, report: ConnectorReport) -> bool:
@@ -114,7 +140,13 @@ def _overtaken(state: State, node_id: str, said: control.ConnectorTooLow) -> lis
         return []
     owner = state.intakes.raise_above(ref, said.epoch)
     if not connector.begun:
-        state.connectors[said.name] = replace(connector, beginning=owner.epoch)
+        # A snapshot of the beginning goes with it.
+        snapshots = tuple(
+            replace(one, id=owner.epoch) if one.id == connector.beginning else one
+            for one in connector.snapshots
+        )
+        again = replace(connector, beginning=owner.epoch, snapshots=snapshots)
+        state.connectors[said.name] = again
     return changed(state)
 
 

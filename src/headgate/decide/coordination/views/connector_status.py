@@ -6,8 +6,22 @@ from headgate.decide.coordination.connectors import intakes
 from headgate.decide.coordination.connectors.heard import Heard
 from headgate.decide.coordination.state import State
 from headgate.decide.durations import written
-from headgate.model.connector import Connector, ConnectorReport, ConnectorState, intake_ref
-from headgate.model.connectors_api import ConnectorInfo, FedTopic, RouteInfo, SkippedInfo
+from headgate.model.connector import (
+    Connector,
+    ConnectorReport,
+    ConnectorState,
+    Snapshot,
+    SnapshotReport,
+    intake_ref,
+)
+from headgate.model.connectors_api import (
+    ConnectorInfo,
+    FedTopic,
+    RouteInfo,
+    SkippedInfo,
+    SnapshotInfo,
+    SnapshotState,
+)
 
 HISTORY_MIN_MS = 3_600_000
 """An origin that keeps less than this loses changes while somebody sleeps."""
@@ -51,7 +65,27 @@ def describe_connector(state: State, name: str, *, now_ms: int) -> ConnectorInfo
         held_bytes=report.held_bytes,
         stopped_at=report.stopped_at,
         stopped_what=report.stopped_what,
+        snapshots=[_snapshot(one, report.snapshot) for one in connector.snapshots],
         skipped=[SkippedInfo(one.position, one.what, one.time_ms) for one in connector.skipped],
+    )
+
+
+def _snapshot(wanted: Snapshot, said: SnapshotReport | None) -> SnapshotInfo:
+    collections = list(wanted.collections)
+    if said is None or said.id != wanted.id:
+        return SnapshotInfo(id=wanted.id, collections=collections, compares=wanted.compares)
+    state: SnapshotState = "comparing" if said.compares else "reading"
+    return SnapshotInfo(
+        id=wanted.id,
+        collections=collections,
+        compares=wanted.compares,
+        state="failing" if said.error else state,
+        reason=said.error,
+        collection=said.collection,
+        through=said.through,
+        of=said.collections,
+        rows=said.rows,
+        expected=said.expected,
     )
 
 

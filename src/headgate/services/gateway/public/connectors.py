@@ -23,6 +23,7 @@ from headgate.model.connectors_api import (
     ReleaseOrigin,
     ResetConnector,
     SkipChange,
+    SnapshotConnector,
 )
 from headgate.model.http import (
     Parameter,
@@ -105,6 +106,21 @@ class ConnectorRoutes:
                 "Let a connector begin anew elsewhere.",
                 ResetConnector,
                 info,
+            ),
+            Route(
+                "POST",
+                f"{one}/snapshot",
+                ask,
+                "Let a connector read what is there, beside the changes.",
+                SnapshotConnector,
+                info,
+            ),
+            Route(
+                "DELETE",
+                f"{one}/snapshot",
+                ask,
+                "End the snapshots of a connector that aren't done.",
+                response=info,
             ),
         ]
 
