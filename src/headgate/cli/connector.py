@@ -95,7 +95,7 @@ def create(
     begins: FromOption = "now",
     snapshot: Annotated[
         bool,
-        typer.Option("--snapshot", help="Read what is there already, too, beside the changes."),
+        Option("--snapshot", help="Read what is there already, too, beside the changes."),
     ] = False,
     no_check: Annotated[
         bool, Option("--no-check", help="Create it without a look at the database first.")
@@ -248,18 +248,16 @@ def snapshot(
     name: NameArgument,
     tables: Annotated[
         list[str] | None,
-        typer.Option("--table", metavar="SCHEMA.NAME", help="This table alone (several)."),
+        Option("--table", metavar="SCHEMA.NAME", help="This table alone (several)."),
     ] = None,
     collections: Annotated[
         list[str] | None,
-        typer.Option("--collection", metavar="NAME", help="This collection alone (several)."),
+        Option("--collection", metavar="NAME", help="This collection alone (several)."),
     ] = None,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="End those that aren't done; what was read stays.")
+        bool, Option("--cancel", help="End those that aren't done; what was read stays.")
     ] = False,
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Don't wait until it is done.")
-    ] = False,
+    no_wait: Annotated[bool, Option("--no-wait", help="Don't wait until it is done.")] = False,
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:

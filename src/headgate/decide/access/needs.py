@@ -90,6 +90,8 @@ ROUTES: Mapping[tuple[str, str], Need] = {
     ("POST", "/v1/connectors/{name}/resume"): _WRITE_CONNECTORS,
     ("POST", "/v1/connectors/{name}/skip"): _WRITE_CONNECTORS,
     ("POST", "/v1/connectors/{name}/reset"): _WRITE_CONNECTORS,
+    ("POST", "/v1/connectors/{name}/snapshot"): _WRITE_CONNECTORS,
+    ("DELETE", "/v1/connectors/{name}/snapshot"): _WRITE_CONNECTORS,
     # --- who may come in
     ("GET", "/v1/tokens"): _granted("read", "tokens"),
     ("POST", "/v1/tokens"): _granted("write", "tokens"),

@@ -9,8 +9,8 @@ from headgate.decide.connectors.rules import begin_at, settings_refusal
 from headgate.decide.connectors.snapshots.missing_keys import Divide
 from headgate.decide.connectors.snapshots.places import of_stream, place_of
 from headgate.decide.connectors.snapshots.snapshotting import (
-    SnapshotSteps,
     SnapshotProgress,
+    SnapshotSteps,
     next_snapshot,
     progress_from,
 )
