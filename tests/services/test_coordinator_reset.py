@@ -20,7 +20,7 @@ from headgate.model.api import ResetAnswer, ResetPartition, ResetTo
 from headgate.model.event import Event, Fence, PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.position import Position, Tally
-from headgate.model.topology import Owner
+from headgate.model.topology import FormerVersion, Owner, Topic
 from headgate.services.coordinator import routes
 from tests.services.test_coordinator import Served, running
 
@@ -160,6 +160,29 @@ async def test_groups_go_back_with_the_partition(tmp_path: Path) -> None:
             Position(3, again_to=5, ahead_to=6),
             Position(1, ahead_to=6),
         ]
+        await positions.close()
+
+
+async def test_groups_go_back_in_what_came_behind_the_partition_too(tmp_path: Path) -> None:
+    """Of a topic that was repartitioned: who gets a key's older events again ends with the newer
+    ones, which are in another partition by now."""
+    async with running(tmp_path) as served:
+        positions = await prepare(served, tmp_path)
+        await with_group(served, positions)
+        cluster = served.coordinator._leading().cluster
+        former = FormerVersion(1, (0,), (10,))
+        cluster.topics["flights"] = Topic(
+            "flights", 2, version=2, after=(10, 4), former=(former,), original=1, begins=(4,)
+        )
+        place = GROUP.position_ref(0, 1)
+        await positions.claim(place, Fence(1))
+        await positions.save(place, Fence(1), 9, Tally())
+        await ask(served, ResetPartition(4))
+        assert await found(positions) == [
+            Position(3, again_to=5, ahead_to=6),
+            Position(1, ahead_to=6),
+        ]
+        assert await positions.claim(place, Fence(9)) == Position(4, again_to=9)
         await positions.close()
 
 

@@ -107,6 +107,35 @@ def test_a_record_is_before_what_is_of_a_later_version_and_may_have_its_key(
         assert Lineage(topic).is_before(partition, seq, {number: reached}) is is_before
 
 
+@given(topics(), st.data())
+def test_what_comes_again_comes_with_all_that_is_newer_of_its_keys(
+    topic: Topic, data: st.DataObject
+) -> None:
+    after = topic.after or (0,) * topic.partitions
+    versions = [*topic.former, FormerVersion(topic.version, after, tuple(n + 3 for n in after))]
+    counts = [len(one.last) for one in versions]
+    partition = data.draw(st.integers(0, max(counts) - 1))
+    seq = data.draw(st.integers(0, 4))
+    again = Lineage(topic).behind(partition, seq)
+    assert partition not in again
+    again[partition] = seq
+    for key_hash in range(lcm(*counts)):
+        brings_along = False
+        for one, number in ((one, key_hash % len(one.last)) for one in versions):
+            begin, last = one.after[number], one.last[number]
+            if brings_along and last > begin:
+                assert again.get(number, last) <= begin
+            brings_along |= begin < last and again.get(number, last) < last
+
+
+def test_nothing_comes_again_elsewhere_where_nothing_newer_is() -> None:
+    topic = Topic("t", 2, version=2, after=(3, 0), former=(FormerVersion(1, (0,), (3,)),))
+    assert Lineage(topic).behind(0, 1) == {1: 0}
+    assert Lineage(topic).behind(0, 3) == {}
+    assert Lineage(topic).behind(1, 0) == {}
+    assert Lineage(Topic("t", 2)).behind(0, 0) == {}
+
+
 def test_nothing_is_before_a_partition_that_has_come_and_has_had_nothing_yet() -> None:
     grown = Topic("t", 2, "keyed", 2, (3, 7), (FormerVersion(1, (0,), (3,)),), 1, (7,))
     lineage = Lineage(grown)

@@ -44,7 +44,8 @@ class Persist:
 class FenceCheckpoints:
     """Claim each partition's checkpoint at its new epoch before any later effect, and put those in
     `resets` where an operator wants them, those in `again` back to there if they are beyond it.
-    Where an operator wants one back, the positions of `groups` go back first.
+    Where an operator wants one back, the positions of `groups` go back first, also those in the
+    partitions that are `behind` it, to there.
 
     The cluster wants to know what came of it: `Cluster.fenced`, also where a higher epoch holds
     one, or where it can't be claimed (`Unclaimed`). It asks again for those.
@@ -54,6 +55,7 @@ class FenceCheckpoints:
     resets: Mapping[PartitionRef, Reset] = field(default_factory=dict)
     again: Mapping[PartitionRef, int] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
+    behind: Mapping[PartitionRef, Mapping[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
-from math import gcd
+from math import gcd, inf
 from types import MappingProxyType
 
 from headgate.model.event import PartitionRef
@@ -78,6 +78,21 @@ class Lineage:
             if has_begun and seq <= self.before(version, number).get(partition, 0):
                 return True
         return False
+
+    def behind(self, partition: int, seq: int) -> dict[int, int]:
+        """Of other partitions, the seqs behind which lies all that has to come again where what is
+        behind `seq` does: newer records of its keys, of later versions, and newer ones of what
+        comes again with those."""
+        found: dict[int, int] = {}
+        again = {partition: seq}
+        while again:
+            one, after = again.popitem()
+            for number in range(len(self.topic.all_refs())):
+                for version, begin in self.begins(number):
+                    comes_again = self.before(version, number).get(one, 0) > after
+                    if comes_again and number != partition and begin < found.get(number, inf):
+                        found[number] = again[number] = begin
+        return found
 
     def count(self, version: int) -> int:
         """How many partitions that version has."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -134,7 +134,8 @@ class Fencing:
         is_back = wanted is reset and reset.goes_back_from(position)
         if is_back:
             until = max(position.settled, position.redeliver_to)
-            await self._put_groups_back(owner.ref, settled, until, fences.groups)
+            behind = fences.behind.get(owner.ref, {})
+            await self._put_groups_back(owner.ref, settled, until, fences.groups, behind)
         await self._checkpoints.reset(owner.ref, fence, settled, resync=wanted.resync)
         log.warning(
             LogLine.POSITION_RESET,
@@ -146,15 +147,31 @@ class Fencing:
         return is_back
 
     async def _put_groups_back(
-        self, ref: PartitionRef, settled: int, until: int, groups: Iterable[Group]
+        self,
+        ref: PartitionRef,
+        settled: int,
+        until: int,
+        groups: Iterable[Group],
+        behind: Mapping[int, int],
     ) -> None:
-        """Before the partition itself: were it put back alone, nobody would know of them."""
-        refs = _of_groups(ref, groups)
-        await asyncio.gather(*[self._checkpoints.put_back(one, settled, until) for one in refs])
+        """Before the partition itself: were it put back alone, nobody would know of them. Those
+        partitions go along that are `behind` it: whoever gets older events of a key again gets the
+        newer ones behind them."""
+        wanted = {ref: (settled, until)}
+        for number, begin in behind.items():
+            other = PartitionRef(ref.topic, number)
+            wanted[other] = begin, (await self._reader.extent(other)).head
+        puts = [
+            self._checkpoints.put_back(place, *back)
+            for one, back in wanted.items()
+            for place in _of_groups(one, groups)
+        ]
+        await asyncio.gather(*puts)
 
-    async def check_groups(self, ref: PartitionRef, groups: Iterable[Group]) -> None:
-        """Raises StorageFailed where what one of `groups` has processed of `ref` can't be read."""
-        await asyncio.gather(*[self._check_readable(one) for one in _of_groups(ref, groups)])
+    async def check_groups(self, refs: Iterable[PartitionRef], groups: Collection[Group]) -> None:
+        """Raises StorageFailed where what one of `groups` has processed of these can't be read."""
+        places = [place for ref in refs for place in _of_groups(ref, groups)]
+        await asyncio.gather(*[self._check_readable(place) for place in places])
 
     async def _check_readable(self, ref: PartitionRef) -> None:
         with contextlib.suppress(Fenced):  # after nobody nobody may claim it, once it is read

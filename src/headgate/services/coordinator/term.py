@@ -31,6 +31,7 @@ from headgate.decide.coordination.effects import (
 )
 from headgate.decide.coordination.topics import operating
 from headgate.decide.coordination.views.status import Stored, unreported
+from headgate.decide.log.lineage import lineage_of
 from headgate.errors import Fenced, HeadgateError, InvalidRequest, NotNow, StorageFailed
 from headgate.model.control import (
     AckTopology,
@@ -410,9 +411,13 @@ class Term:
         )
 
     async def check_groups(self, ref: PartitionRef) -> None:
-        """Raises StorageFailed where what a group has processed of `ref` can't be read, so that it
-        could not be put back, and would hold the partition until somebody mends it."""
-        await self._fencing.check_groups(ref, self.cluster.groups.all())
+        """Raises StorageFailed where what a group has processed of `ref`, or of what goes back with
+        it, can't be read, so that it could not be put back, and would hold the partition until
+        somebody mends it."""
+        topic = self.cluster.topics.get(ref.topic)
+        behind = {} if topic is None else lineage_of(topic).behind(ref.partition, 0)
+        refs = [ref, *(PartitionRef(ref.topic, number) for number in behind)]
+        await self._fencing.check_groups(refs, self.cluster.groups.all())
 
     def _check_goes_on(self) -> None:
         if self._error is not None:

@@ -13,6 +13,7 @@ from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Persi
 from headgate.decide.coordination.lanes import windows
 from headgate.decide.coordination.members.members import Member
 from headgate.decide.coordination.state import State
+from headgate.decide.log.lineage import lineage_of
 from headgate.model import control
 from headgate.model.topology import Owner
 
@@ -58,7 +59,12 @@ def fence(state: State, owners: Collection[Owner]) -> FenceCheckpoints:
     resets = state.resets.wanted(refs)
     topics = {ref.topic for ref in resets}
     groups = tuple([group for group in state.groups.all() if group.topic in topics])
-    return FenceCheckpoints(tuple(owners), resets, again, groups)
+    behind = {
+        ref: lineage_of(topic).behind(ref.partition, reset.settled)
+        for ref, reset in resets.items()
+        if (topic := state.topics.get(ref.topic)) is not None
+    }
+    return FenceCheckpoints(tuple(owners), resets, again, groups, behind)
 
 
 def claimed_at_last(state: State, owner: Owner) -> None:
