@@ -398,6 +398,17 @@ async def test_a_document_that_nobody_can_represent_stops_nothing() -> None:
 
 
 @on_virtual_time
+async def test_of_a_name_that_is_twice_in_a_document_the_last_one_counts() -> None:
+    world = LaneWorld()
+    world.start()
+    await world.subscribed(Subscription("two", "gateway-1", TOPIC, "number == 2"))
+    world.log.append(b'{"number": 1, "number": 2}')
+    world.log.append(b'{"number": 2, "number": 1}')
+    await settle_down(1)
+    assert world.gateways.seqs("gateway-1") == [1]
+
+
+@on_virtual_time
 async def test_a_subscription_that_comes_late_says_how_far_was_read_without_it() -> None:
     world = LaneWorld()
     world.start()
