@@ -20,16 +20,18 @@ from headgate.decide.http.role_requests import check_caller
 from headgate.decide.http.routes import RouteTable
 from headgate.decide.http.web_pages import WebPages
 from headgate.decide.links.passes import PassKeeper
+from headgate.decide.operations.auditing import line_of
 from headgate.model.http import Answer, Request, Route, error_response
 from headgate.ports.access import Gate
+from headgate.ports.audit import AuditTrail, NoAuditTrail
 
 log = logging.getLogger(__name__)
 
 
 class HttpApp:
     """Implements ports.http.App over a fixed route table. `pages` may call it, besides programs;
-    without a `gate` nobody has to say who they are; `keeper` knows what other roles have to show.
-    """
+    without a `gate` nobody has to say who they are; `keeper` knows what other roles have to show,
+    and `audit` is where acts and refusals are written down."""
 
     def __init__(
         self,
@@ -37,8 +39,10 @@ class HttpApp:
         pages: WebPages | None = None,
         gate: Gate | None = None,
         keeper: PassKeeper | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         self.routes = tuple(routes)
+        self._audit = audit or NoAuditTrail()
         self._gate = gate
         self._keeper = keeper or PassKeeper()
         self._pages = pages or WebPages()
@@ -47,7 +51,7 @@ class HttpApp:
     async def answer(self, request: Request) -> Answer:
         """The answer to `request`, whatever happens."""
         answer: Answer
-        found = request
+        found, route = request, None
         try:
             route, found = self._table.find(request)
             if route.callers:
@@ -78,4 +82,6 @@ class HttpApp:
         if request.headers.get("origin"):
             headers = {**answer.headers, **leave(self._pages, request)}
             answer = msgspec.structs.replace(answer, headers=headers)
+        if (line := line_of(found, route, answer)) is not None:
+            self._audit.note(line)
         return answer

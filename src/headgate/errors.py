@@ -159,7 +159,21 @@ class NotNow(HeadgateError):
     code = "unavailable"
     status = 503
 
-    retry_after_s: ClassVar[float] = 1.0
+    @property
+    def retry_after_s(self) -> float:
+        return 1.0
+
+
+class RateLimited(NotNow):
+    """Somebody sends more than is taken of one; the same later, at `retry_after_s`, is taken."""
+
+    code = "rate_limited"
+    status = 429
+
+    @property
+    def retry_after_s(self) -> float:
+        told = self.details.get("retry_after_s")
+        return float(told) if isinstance(told, int | float) else 1.0
 
 
 class Overloaded(NotNow):

@@ -101,6 +101,7 @@ class LogLine(StrEnum):
     TRANSPORT_OPEN = "transport_open"
     TRANSPORT_LOST = "transport_lost"
     TOKEN_REFUSED = "token_refused"  # noqa: S105 - the name of an event
+    AUDIT_FAILED = "audit_failed"
     PASS_REFUSED = "pass_refused"  # noqa: S105 - the same
     # subscribers
     SUBSCRIBED = "subscribed"

@@ -14,6 +14,7 @@ from headgate.config import NOT_YET, ONLY_AVAILABLE, Config, LoadedConfig, Setti
 from headgate.config.keys import KEYS
 from headgate.demo.stage import plan_of
 from headgate.wiring import access, roles
+from headgate.wiring.auditing import audit_options
 
 ELSEWHERE = {
     "data": "every command opens the data folder it names: tests/system",
@@ -40,6 +41,7 @@ def built_from(config: Config) -> object:
         (config.ingest.server_address, config.ingest.server_port),
         roles.gateway_options(config),
         roles.listener_options(config),
+        audit_options(config, folder, "gateway"),
         (config.gateway.server_address, config.gateway.server_port),
         roles.router_settings(config, folder),
         roles.spark_settings(config, folder, node_id="router"),

@@ -611,6 +611,23 @@ class JwtSettings(Section):
     """Claim that names who it is."""
 
 
+class AuditSettings(Section):
+    folder: str = ""
+    """Folder of the audit trail, a file per node (empty: audit, in the data folder)."""
+    max_size: Size = size_bytes("16MiB")
+    """Size of a file above which it is begun anew."""
+    keep: Annotated[int, Field(ge=1, le=1_000)] = 8
+    """Former files of each node that are kept."""
+
+
+class LimitSettings(Section):
+    produce_events: Annotated[int, Field(ge=0)] = 0
+    """Most events per second that an ingest node takes of one principal, or of one address where
+    nobody says who they are; a token's own limit counts before this (0: no limit)."""
+    produce_bytes: Annotated[int, SizeUnit(), Field(ge=0)] = 0
+    """The same in bytes of their requests."""
+
+
 class SecuritySettings(Section):
     enabled: bool = False
     """Everybody has to say who they are; also so where `admin_token` or a `jwt.issuer` is set."""
@@ -618,6 +635,8 @@ class SecuritySettings(Section):
     """An administrator's token, beside those of `headgate token create`."""
     jwt: JwtSettings = JwtSettings()
     cluster: ClusterSettings = ClusterSettings()
+    limits: LimitSettings = LimitSettings()
+    audit: AuditSettings = AuditSettings()
 
     @property
     def is_on(self) -> bool:

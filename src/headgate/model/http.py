@@ -54,7 +54,7 @@ class Headers:
 class Request(msgspec.Struct, frozen=True):
     """One request. `path` is without percent-encoding, `raw_path` as it came; `params` are the
     values of the route template's `{names}`, once a route is found; `principal` is who asks, where
-    anybody has to say so."""
+    anybody has to say so, and `peer` the address that the connection came from."""
 
     method: str
     path: str
@@ -64,14 +64,21 @@ class Request(msgspec.Struct, frozen=True):
     headers: Headers = Headers()  # nobody changes it
     params: Mapping[str, str] = {}
     principal: Principal | None = None
+    peer: str = ""
 
     @classmethod
     def to(
-        cls, method: str, raw_path: str, query_string: str, receive: Receive, headers: Headers
+        cls,
+        method: str,
+        raw_path: str,
+        query_string: str,
+        receive: Receive,
+        headers: Headers,
+        peer: str = "",
     ) -> Request:
         """One whose path and query are as they stand in a URL."""
         path = unquote(raw_path) if "%" in raw_path else raw_path
-        return cls(method, path, receive, raw_path, query_string, headers)
+        return cls(method, path, receive, raw_path, query_string, headers, peer=peer)
 
     @property
     def query(self) -> dict[str, str]:

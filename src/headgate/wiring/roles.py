@@ -18,6 +18,7 @@ from headgate.decide.http.web_pages import origins_of
 from headgate.decide.links.passes import ClusterTokens
 from headgate.model.lanes import LaneSettings, TransportPlace
 from headgate.wiring.access import known_principals, leave_admin_key
+from headgate.wiring.auditing import audit_trail
 from headgate.wiring.control import addresses, connector
 from headgate.wiring.stores import (
     checkpoint_place,
@@ -127,6 +128,7 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
             GrpcControlServer(settings.keeper),
             THIS_MACHINE,
             known_principals(config, "coordinator"),
+            audit_trail(config, folder, "coordinator"),
             partial(leave_admin_key, folder),
         ),
     )
@@ -137,6 +139,7 @@ def ingest_options(config: Config) -> IngestOptions:
     from headgate.services.ingest.connectors.options import IntakeOptions
     from headgate.services.ingest.node import IngestOptions
     from headgate.services.ingest.produce.appends import WriteBounds
+    from headgate.services.ingest.produce.shares import ProduceRates
     from headgate.services.ingest.produce.writing import WritingOptions
 
     settings, tokens = config.ingest, cluster_tokens(config)
@@ -150,6 +153,9 @@ def ingest_options(config: Config) -> IngestOptions:
         origins=origins_of(config.public.origins),
         keeper=tokens.keeper("ingest"),
         passes=tokens.passes("ingest"),
+        rates=ProduceRates(
+            config.security.limits.produce_events, config.security.limits.produce_bytes
+        ),
         weight=settings.weight,
         writing=WritingOptions(
             limits=ProduceLimits(
@@ -206,6 +212,7 @@ def build_ingest(config: Config, folder: DataFolder) -> Ingest:
         open_origin=open_origin,
         machine=THIS_MACHINE,
         principals=known_principals(config, "ingest"),
+        audit=audit_trail(config, folder, "ingest"),
     )
 
 
@@ -316,6 +323,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
         machine=THIS_MACHINE,
         web_files=packaged_files(),
         principals=known_principals(config, "gateway"),
+        audit=audit_trail(config, folder, "gateway"),
     )
 
 

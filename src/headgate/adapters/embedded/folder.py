@@ -170,6 +170,11 @@ class DataFolder:
         return self.root / "notes" / f"of-{router_id}"
 
     @property
+    def audit_dir(self) -> Path:
+        """Where roles write down what operators did, and who was refused."""
+        return self.root / "audit"
+
+    @property
     def logs_dir(self) -> Path:
         return self.root / "logs"
 

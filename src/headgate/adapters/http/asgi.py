@@ -135,6 +135,7 @@ def _request(scope: Mapping[str, Any], receive: Receive) -> Request:
         headers=Headers(
             (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
         ),
+        peer=str(scope["client"][0]) if scope.get("client") else "",
     )
 
 

@@ -65,6 +65,7 @@ class Connection(asyncio.Protocol):
         self._last = False
         self._lingering = False
         self._dropped_bytes = 0
+        self._peer = ""
         self.deadline_s = math.inf
 
     # --- the transport ---------------------------------------------------------------------------
@@ -72,6 +73,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._serving.connections.add(self)
+        address = transport.get_extra_info("peername")
+        self._peer = str(address[0]) if address else ""
         self._set_deadline()
         if len(self._serving.connections) > self._limits.connections:
             self._refuse(errors.Overloaded("too many connections are open; try again later"))
@@ -218,7 +221,7 @@ class Connection(asyncio.Protocol):
 
     async def _answer_of(self, exchange: Exchange) -> Response | StreamResponse:
         try:
-            request = exchange.request()
+            request = exchange.request(self._peer)
         except ValueError as error:
             return error_response(errors.InvalidRequest(str(error)))
         return await self._serving.app.answer(request)

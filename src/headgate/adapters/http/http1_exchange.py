@@ -86,11 +86,11 @@ class Exchange:
         elif key == "expect":
             self.expects_continue = text.lower() == "100-continue"
 
-    def request(self) -> Request:
+    def request(self, peer: str = "") -> Request:
         """What the handler sees; ValueError for a target that is no address."""
         raw_path, query = _target(self.url)
         headers = Headers.lowered(self.pairs)
-        return Request.to(self.method, raw_path, query, self.receive, headers)
+        return Request.to(self.method, raw_path, query, self.receive, headers, peer)
 
     # --- the body --------------------------------------------------------------------------------
 

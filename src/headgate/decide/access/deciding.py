@@ -67,6 +67,7 @@ def refusal(
     return Forbidden(
         f"{principal.name} is not granted {what}{on}{within}; ask an administrator for it",
         needs=what,
+        principal=principal.name,
     )
 
 

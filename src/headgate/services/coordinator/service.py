@@ -31,6 +31,7 @@ from headgate.model.control import Hello, NotLeader, Refused
 from headgate.model.event import PartitionRef
 from headgate.model.leader import Leader
 from headgate.model.stored import StoredState
+from headgate.ports.audit import AuditTrail, NoAuditTrail
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.control import ControlListener, ControlStream
 from headgate.ports.coordination import CoordinationStore
@@ -102,6 +103,7 @@ class CoordinatorPorts:
     control: ControlListener
     machine: Machine
     principals: KnownPrincipals | None = None
+    audit: AuditTrail = field(default_factory=NoAuditTrail)
     leave_key: Callable[[str, str], None] | None = None
     """Leaves the coordinator's address, and what makes an administrator of whoever says it there,
     where only they find it who may do everything on this machine anyhow."""
@@ -158,7 +160,13 @@ class Coordinator:
             settings.host, advertised=settings.advertised_host, origins=settings.origins
         )
         http_port = await self._ports.http.start(
-            HttpApp(self._routes.table(), pages, self._ports.principals, settings.keeper),
+            HttpApp(
+                self._routes.table(),
+                pages,
+                self._ports.principals,
+                settings.keeper,
+                self._ports.audit,
+            ),
             settings.host,
             settings.http_port,
             setting="coordinator.http_port",

@@ -41,7 +41,7 @@ _decode = msgspec.json.Decoder(Auth).decode
 class IdentifiedPeer:
     """Implements ports.connection.Peer in front of the connection that `make` makes for whoever it
     is. `said` is the header that came with the request (empty: none); `newcomers` has those who
-    haven't said who they are."""
+    haven't said who they are; `on_refused` hears why somebody isn't let in."""
 
     def __init__(
         self,
@@ -51,7 +51,9 @@ class IdentifiedPeer:
         said: str,
         crew: Crew,
         newcomers: dict[IdentifiedPeer, None],
+        on_refused: Callable[[errors.HeadgateError], None] = lambda _: None,
     ) -> None:
+        self._on_refused = on_refused
         self._rights = rights
         self._make = make
         self._said = said
@@ -109,6 +111,7 @@ class IdentifiedPeer:
             self._inner.fail(error)
         elif self._wire is not None and not self._is_over:
             self._is_over = True
+            self._on_refused(error)
             self._wire.send(error_message(error))
             self._wire.close(close_code(error), close_reason(error))
             asyncio.get_running_loop().call_later(ABORT_S, self._wire.abort)

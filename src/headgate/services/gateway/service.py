@@ -29,6 +29,7 @@ from headgate.model.addresses import reachable
 from headgate.model.api import Health
 from headgate.model.control import GatewayReport, Hello
 from headgate.model.web_files import WebFiles
+from headgate.ports.audit import AuditTrail, NoAuditTrail
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.connection import ConnectionListener
 from headgate.ports.control import ControlSession, HelloSource
@@ -137,8 +138,10 @@ class Gateway:
         letters: LetterStore | None = None,
         web_files: WebFiles | None = None,
         principals: KnownPrincipals | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         self._options = options
+        self._audit = audit or NoAuditTrail()
         self._principals = principals
         self._reader = reader
         self._open_session = open_session
@@ -239,7 +242,7 @@ class Gateway:
         )
         self._rights = None if principals is None else Rights(principals)
         self._websocket = WebSocketServer(
-            connections, self._subscriptions, self._consumers, self._rights
+            connections, self._subscriptions, self._consumers, self._rights, self._audit
         )
         self._routes.rights = self._routes.watching.rights = self._rights
         self._session: ControlSession | None = None
@@ -271,7 +274,7 @@ class Gateway:
 
     async def _listen(self) -> None:
         options = self._options
-        app = HttpApp(self._routes.table(), self._pages(), self._principals)
+        app = HttpApp(self._routes.table(), self._pages(), self._principals, audit=self._audit)
         port = await self._public.start(app, options.host, options.port, setting="public.port")
         ws_port = await self._websocket.start(
             options.host, options.ws_port, self._pages(port), setting="public.ws_port"

@@ -15,7 +15,9 @@ from urllib.parse import parse_qsl
 
 from headgate import errors
 from headgate.decide.http.web_pages import WebPages
+from headgate.decide.operations.auditing import refusal_line
 from headgate.model.access import Principal
+from headgate.ports.audit import AuditTrail, NoAuditTrail
 from headgate.ports.connection import ConnectionListener, Peer, Reception, Visit
 from headgate.services.gateway.groups.connection import ConsumerConnection
 from headgate.services.gateway.groups.consumers import Consumers
@@ -45,7 +47,9 @@ class WebSocketServer:
         subscriptions: Subscriptions,
         consumers: Consumers,
         rights: Rights | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
+        self._audit = audit or NoAuditTrail()
         self._listener = listener
         self._rights = rights
         self._subscriptions = subscriptions
@@ -78,6 +82,17 @@ class WebSocketServer:
     # --- who comes in ----------------------------------------------------------------------------
 
     def _admit(self, visit: Visit) -> Peer:
+        try:
+            return self._admitted(visit)
+        except errors.HeadgateError as error:
+            self._refused(visit, error)
+            raise
+
+    def _refused(self, visit: Visit, error: errors.HeadgateError) -> None:
+        if (line := refusal_line(f"WebSocket {visit.path}", error)) is not None:
+            self._audit.note(line)
+
+    def _admitted(self, visit: Visit) -> Peer:
         refusal = self._pages.refusal(host=visit.host, origin=visit.origin)
         if refusal is not None:
             raise refusal
@@ -98,6 +113,7 @@ class WebSocketServer:
             said=visit.authorization,
             crew=self._subscriptions.crew,
             newcomers=self._newcomers,
+            on_refused=partial(self._refused, visit),
         )
 
     def _made(self, visit: Visit, principal: Principal | None) -> TextConnection:

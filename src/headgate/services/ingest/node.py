@@ -23,7 +23,7 @@ from headgate.errors import HeadgateError
 from headgate.metrics.roles import IngestMetrics
 from headgate.model.access import ApiToken
 from headgate.model.addresses import reachable
-from headgate.model.api import Health, ProduceAnswer, ProduceRequest
+from headgate.model.api import Health, ProduceAnswer, ProduceRequest, ProduceResult
 from headgate.model.control import (
     AckTopology,
     ConnectorReports,
@@ -40,6 +40,7 @@ from headgate.model.control import (
 )
 from headgate.model.http import JSON, Request, Response, Route, json_response
 from headgate.model.topology import Topology
+from headgate.ports.audit import AuditTrail, NoAuditTrail
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.log import LogReader, LogWriter, Retention
@@ -50,6 +51,7 @@ from headgate.services.ingest.connectors.origin_checks import OriginChecks
 from headgate.services.ingest.connectors.readers import Intakes
 from headgate.services.ingest.connectors.taking_in import TakingIn
 from headgate.services.ingest.produce.peers import ProducePeers
+from headgate.services.ingest.produce.shares import ProduceRates, Share, Shares
 from headgate.services.ingest.produce.writing import Writing, WritingOptions
 from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
@@ -79,6 +81,7 @@ class IngestOptions:
     keeper: PassKeeper = field(default_factory=PassKeeper)
     """Knows what other roles have to show."""
     passes: Passes = field(default_factory=Passes)
+    rates: ProduceRates = field(default_factory=ProduceRates)
     weight: float = 1.0
     report_every_s: float = 1.0
     stop_timeout_s: float = 10.0
@@ -106,8 +109,11 @@ class Ingest:
         open_origin: OpenOrigin,
         machine: Machine,
         principals: KnownPrincipals | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         self._options = options
+        self._audit = audit or NoAuditTrail()
+        self._shares = Shares(options.rates, options.keeper)
         self._principals = principals
         self._origins = OriginChecks(open_origin)
         self._writer = writer
@@ -161,7 +167,7 @@ class Ingest:
             options.host, advertised=options.advertised_host, origins=options.origins
         )
         port = await self._http.start(
-            HttpApp(self.routes(), pages, self._principals, options.keeper),
+            HttpApp(self.routes(), pages, self._principals, options.keeper, self._audit),
             options.host,
             options.port,
             setting=options.port_setting,
@@ -342,7 +348,11 @@ class Ingest:
     async def _answer_produce(self, request: Request) -> Response:
         started_s = self._now_s()
         try:
-            results = await self._writing.produce.handle(request)
+            share = self._shares.of(request)
+            if not share.who:
+                results = await self._writing.produce.handle(request)
+            else:
+                results = await self._within(share, request)
         except HeadgateError as error:
             self._metrics.produce_errors.labels(error.code).inc()
             raise
@@ -353,6 +363,17 @@ class Ingest:
         for code in failed:
             self._metrics.produce_errors.labels(code).inc()
         return json_response(ProduceAnswer(results))
+
+    async def _within(self, share: Share, request: Request) -> list[ProduceResult]:
+        """What is counted of a request counts from its arrival on, whatever comes of it."""
+        shares, now_s = self._shares, self._now_s()
+        shares.check(share, now_s)
+        declared = request.headers.get("content-length")
+        size_bytes = int(declared) if declared.isascii() and declared.isdigit() else 0
+        shares.take(share, now_s, events=1, size_bytes=size_bytes)
+        results = await self._writing.produce.handle(request)
+        shares.take(share, self._now_s(), events=len(results) - 1)
+        return results
 
     def _health(self) -> Health:
         return self._vitals.health(

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headgate import errors
+from headgate.decide.limits.addresses import FROM_HEADER
 from headgate.decide.links.passes import PASS_HEADER, Called, Passes
 from headgate.decide.produce.room import Arriving, Room
 from headgate.model.http import Request, Response
@@ -36,7 +37,7 @@ HOP_BY_HOP = frozenset(
 )
 OF_A_BROWSER = frozenset({"origin", "sec-fetch-mode", "sec-fetch-site"})
 OF_THIS_SERVER = frozenset({"content-length", "content-type", "date", "server"})
-UNSENT = HOP_BY_HOP | OF_A_BROWSER | {"content-length", PASS_HEADER}
+UNSENT = HOP_BY_HOP | OF_A_BROWSER | {"content-length", PASS_HEADER, FROM_HEADER}
 
 NO_PASSES = Passes()
 
@@ -74,7 +75,11 @@ class Forwarder:
             request.method,
             f"{base_url.rstrip('/')}{request.raw_path}{query}",
             timeout_s=timeout_s,
-            headers=[*_end_to_end(request.headers.items(), UNSENT), *self._passes.headers(to)],
+            headers=[
+                *_end_to_end(request.headers.items(), UNSENT),
+                *self._passes.headers(to),
+                *([(FROM_HEADER, request.peer)] if request.peer else ()),
+            ],
             body=body,
         )
         try:

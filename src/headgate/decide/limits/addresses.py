@@ -1,0 +1,24 @@
+"""What counts as one address where something is limited per address."""
+
+from __future__ import annotations
+
+import ipaddress
+
+NOBODY = "unknown"
+FROM_HEADER = "x-headgate-from"
+"""Where a gateway says whom it asks for."""
+PREFIX_V6 = 64
+"""Whoever has one address of version 6 has all of that prefix."""
+
+
+def counted_as(address: str) -> str:
+    """`address`, or the network that stands for it; for what is no address one name."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return NOBODY
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, PREFIX_V6), strict=False))

@@ -1,0 +1,86 @@
+"""What each producer may take of a node per second: of events, and of bytes.
+
+Whoever says who they are is counted by their name, everybody else by their address: that of the
+connection, or the one that a gateway names, of whoever it asks for. What another ingest node hands
+on was counted there. Invariant: who is refused is told when to come again, before their request is
+read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.decide.limits.addresses import FROM_HEADER, counted_as
+from headgate.decide.limits.rates import Rate
+from headgate.decide.links.passes import PASS_HEADER, PassKeeper
+from headgate.errors import RateLimited
+from headgate.model.http import Request
+
+RETRY_MIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRates:
+    """Per second; 0: no limit. Those of a principal count before these."""
+
+    events: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Somebody's part; without a name nobody counts it."""
+
+    who: str = ""
+    events_per_s: int = 0
+    bytes_per_s: int = 0
+
+
+UNCOUNTED = Share()
+
+
+class Shares:
+    def __init__(self, rates: ProduceRates, keeper: PassKeeper) -> None:
+        self._rates = rates
+        self._keeper = keeper
+        self._events = Rate()
+        self._bytes = Rate()
+
+    def of(self, request: Request) -> Share:
+        rates, principal = self._rates, request.principal
+        if principal is not None and principal.kind == "role":
+            return UNCOUNTED
+        if principal is not None and principal.kind != "nobody":
+            limits = principal.limits
+            events, size = limits.events_per_s or rates.events, limits.bytes_per_s or rates.bytes
+            return (
+                Share(f"principal {principal.name}", events, size) if events or size else UNCOUNTED
+            )
+        if not (rates.events or rates.bytes):
+            return UNCOUNTED
+        shown, peer = request.headers.get(PASS_HEADER), request.peer
+        if self._keeper.asks and self._keeper.caller(shown) == "ingest":
+            return UNCOUNTED
+        if named := request.headers.get(FROM_HEADER):
+            peer = named if self._keeper.admits(shown, ("gateway",)) else peer
+        return Share(f"address {counted_as(peer)}", rates.events, rates.bytes)
+
+    def check(self, share: Share, now_s: float) -> None:
+        """Raises RateLimited for whoever has taken all that they may."""
+        if not share.who:
+            return
+        wait_s = max(
+            self._events.wait_s(share.who, share.events_per_s, now_s),
+            self._bytes.wait_s(share.who, share.bytes_per_s, now_s),
+        )
+        if wait_s:
+            raise RateLimited(
+                f"{share.who} sends more than this node takes of one in a second; send it again in "
+                f"{max(wait_s, RETRY_MIN_S):.0f} s, or slower",
+                retry_after_s=max(wait_s, RETRY_MIN_S),
+            )
+
+    def take(self, share: Share, now_s: float, *, events: int = 0, size_bytes: int = 0) -> None:
+        if share.who:
+            self._events.take(share.who, events, share.events_per_s, now_s)
+            self._bytes.take(share.who, size_bytes, share.bytes_per_s, now_s)
