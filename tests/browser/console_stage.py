@@ -27,6 +27,13 @@ from headgate.model.connectors_api import ConnectorInfo, FedTopic
 from headgate.model.control import LATENCY_BUCKETS_S, GatewayLink, Latencies
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.explain_api import (
+    ExplainedCondition,
+    ExplainedEvidence,
+    ExplainedSubscription,
+    Explanation,
+    FieldValue,
+)
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.letters import NewLetter
 from headgate.model.subscription import Subscription
@@ -131,6 +138,7 @@ class Console:
                 for what in ("pause", "resume", "reset", "skip")
             ),
             Route("GET", "/openapi.json", self._described),
+            Route("GET", "/v1/explain", self._explain),
             *browsing.table(),
             *letters.table(),
             *self.watching.table(),
@@ -170,7 +178,28 @@ class Console:
         )
 
     async def _described(self, _request: Request) -> Response:
-        return json_response({"paths": {}})
+        return json_response({"paths": {"/v1/explain": {}}})
+
+    async def _explain(self, request: Request) -> Response:
+        topic, partition, seq = request.query["record"].split(":")
+        condition = ExplainedCondition("n > 5", "no match", [FieldValue("n", "1")])
+        one = ExplainedSubscription(
+            "s1", "not_matched", "n > 5 doesn't hold", "no match", conditions=[condition]
+        )
+        evidence = ExplainedEvidence(NOW_MS, 2, notes=["A lane began anew."])
+        why = "it is settled: unmatched"
+        return json_response(
+            Explanation(
+                "settled",
+                why,
+                topic,
+                int(partition),
+                int(seq),
+                "unmatched",
+                subscriptions=[one],
+                evidence=evidence,
+            )
+        )
 
     # --- what it is asked to do ------------------------------------------------------------------
 

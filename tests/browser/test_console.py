@@ -222,6 +222,17 @@ async def test_whatever_a_document_has_in_it_is_text_and_bounded(tab: Dashboard)
     assert await tab.page.locator("main img, dialog img, main script").count() == 0
 
 
+async def test_a_record_is_explained(tab: Dashboard) -> None:
+    tab.console.log.append({"n": 1})
+    await tab.see("topics/flights/records")
+    await tab.rows().first.click()
+    await tab.button("Who got it, and why?").click()
+    await tab.shows("it is settled: unmatched")
+    await tab.page.get_by_text("n > 5 doesn't hold").click()
+    await tab.shows("n is 1")
+    await tab.shows("A lane began anew.")
+
+
 # --- letters ------------------------------------------------------------------------------------
 
 

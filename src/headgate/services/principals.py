@@ -225,6 +225,14 @@ class KnownPrincipals:
         return json_response({"status": status}, answer.status)
 
 
+def identifying(request: Request) -> list[tuple[str, str]]:
+    """What a request says of whose it is, for whoever asks another role on its behalf."""
+    # What is asked on behalf of a page was judged here: it is that page's own doing.
+    page = [(sessions.PAGE_HEADER, "1")]
+    named = [(name, request.headers.get(name)) for name in (AUTHORIZATION, "cookie")]
+    return [one for one in named if one[1]] + page
+
+
 def _credential(request: Request, said: str, *, is_open: bool) -> str:
     """What a program says, or the cookie of a page's log-in; empty: nothing."""
     if said:

@@ -6,6 +6,7 @@ import { write } from "../exact_json.js";
 import { clock, count, cut, instant, plural, size, visible } from "../format.js";
 import { showDialog, failed } from "../parts/dialogs.js";
 import { button, facts, field, select } from "../parts/pieces.js";
+import { explanationView } from "../parts/explanation.js";
 import { jsonView } from "../parts/json_view.js";
 import { VirtualList } from "../parts/virtual_list.js";
 
@@ -367,7 +368,7 @@ function explanation(place) {
   const ask = button("Who got it, and why?", async () => {
     ask.disabled = true;
     try {
-      replace(shown, jsonView(await get("/v1/explain", { record: place })));
+      replace(shown, explanationView(await get("/v1/explain", { record: place })));
     } catch (error) {
       replace(shown, failed(error));
     }

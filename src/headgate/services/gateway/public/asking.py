@@ -35,9 +35,9 @@ from headgate.model.http import Headers, Request
 from headgate.model.subscription import Subscription
 from headgate.ports.machine import Machine
 from headgate.services.gateway.public.leader_calls import LeaderCalls
+from headgate.services.principals import identifying
 
 ASK_TIMEOUT_S = 10.0
-AUTHORIZATION = "authorization"
 EXAMINE_S = 3.0
 
 T = TypeVar("T")
@@ -102,8 +102,7 @@ class Asking:
         query: str = "",
         body: bytes = b"",
     ) -> T:
-        said = request.headers.get(AUTHORIZATION)
-        headers = Headers([(AUTHORIZATION, said)] if said else ())
+        headers = Headers(identifying(request))
         asking = Request(method, path, request.receive, path, query, headers)
         answer = await self._leader.pass_on(asking, body)
         if answer.status != HTTPStatus.OK:

@@ -25,12 +25,12 @@ from headgate.services.gateway.public.leader_calls import LeaderCalls
 from headgate.services.gateway.rights import Rights, Stay
 from headgate.services.gateway.subscriptions.sse import HEADERS
 from headgate.services.gateway.wire import sse_event
+from headgate.services.principals import identifying
 from headgate.tasks import Crew
 
 LOOK_TIMEOUT_S = 5.0
 WATCHERS_MAX = 200
 """A browser needs one, however many pages it shows."""
-IDENTIFYING = ("authorization", "cookie")
 LEADERLESS = "no coordinator leads at the moment; what is shown is from before"
 SILENT = "the coordinator doesn't answer; what is shown is from before, and events flow on"
 
@@ -73,8 +73,8 @@ class Watching:
             raise errors.Overloaded(
                 f"{WATCHERS_MAX} browsers watch this gateway already; close some, or use another"
             )
-        said = [(name, value) for name, value in request.headers.items() if name in IDENTIFYING]
-        return StreamResponse(200, dict(HEADERS), Watcher(self, request.principal, said))
+        watcher = Watcher(self, request.principal, identifying(request))
+        return StreamResponse(200, dict(HEADERS), watcher)
 
     # --- watchers --------------------------------------------------------------------------------
 
