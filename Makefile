@@ -7,6 +7,7 @@
 #   make sim [SEEDS=100]        the whole cluster on virtual time while everything goes wrong
 #   make soak [ROUNDS=20]       repartition under load, with somebody killed or frozen each time
 #   make bench                  the quick benchmarks
+#   make screenshots            the pictures of the dashboard in docs/screenshots
 #   make proto                  compile the messages of the gRPC transport
 #   make lock                   resolve the dependencies again
 #   make clean                  remove everything that make made
@@ -20,7 +21,7 @@ WORKERS := 3
 # What one process of a run has compiled, the others load.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test linted-tests tests check lint types plants sim soak bench format proto lock clean setup
+.PHONY: help demo test linted-tests tests check lint types plants sim soak bench screenshots format proto lock clean setup
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -66,6 +67,10 @@ soak: setup
 
 bench: setup
 	@$(BIN)/headgate bench --quick
+
+# URL=… takes them of a system that runs already.
+screenshots: setup
+	@$(BIN)/python -m tests.browser.screenshots $(URL)
 
 format: setup
 	@$(BIN)/ruff format --quiet .

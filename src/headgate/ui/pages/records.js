@@ -242,7 +242,7 @@ function inputsOf(query) {
     start: select("start", STARTS, query.get("start") ?? "newest"),
     time: text("time", { type: "datetime-local", step: "1" }),
     position: text("position", { placeholder: "0:1000" }),
-    key: text("key"),
+    key: text("key", { size: "12" }),
     partition: text("partition", { inputmode: "numeric", size: "6" }),
     collection: text("collection", { size: "10" }),
     where: text("where", { class: "mono", placeholder: 'altitude > 10000 && country == "CH"' }),

@@ -3,7 +3,7 @@
 // words.
 
 import { attribute, h, keyed, svg, text } from "../dom.js";
-import { count, duration, short } from "../format.js";
+import { count, duration, plural, short } from "../format.js";
 import { card, Table } from "../parts/pieces.js";
 
 const COLUMNS = ["ingest", "topic", "lane", "gateway", "audience"];
@@ -120,7 +120,7 @@ function graphOf(overview, rates) {
   for (const topic of overview.topics) {
     const note = topic.repartition
       ? `→ ${count(topic.repartition.to)}: ${topic.repartition.phase}`
-      : `${count(topic.partitions)} partitions`;
+      : plural(topic.partitions, "partition");
     const busy = topic.repartition || moving.has(topic.name);
     add(1, topic.name, topic.name, note, busy ? "busy" : topicKind(topic));
   }
@@ -131,7 +131,7 @@ function graphOf(overview, rates) {
   for (const gateway of overview.gateways) {
     const word = nodeState.get(gateway.id) ?? "ready";
     add(3, gateway.id, gateway.id, gateway.depth ? `${short(gateway.depth)} waiting` : word, kindOf(word));
-    add(4, gateway.id, `${count(gateway.subscribers)} subscribers`, gateway.held ? `${count(gateway.held)} held` : `of ${gateway.id}`, gateway.held ? "warn" : "good");
+    add(4, gateway.id, plural(gateway.subscribers, "subscriber"), gateway.held ? `${count(gateway.held)} held` : `of ${gateway.id}`, gateway.held ? "warn" : "good");
     link(graph, 3, gateway.id, 4, gateway.id, rates.of(gateway.id), "good", "");
   }
   for (const flow of overview.paths) {
