@@ -27,6 +27,8 @@ from headgate.model.connectors_api import (
     RouteInfo,
     SkipChange,
     SkippedInfo,
+    SnapshotConnector,
+    SnapshotInfo,
 )
 from headgate.model.http import Request, Response, Route, json_response
 from tests.cli.command import headgate
@@ -68,6 +70,10 @@ class Server:
         self.connectors = {"orders": RUNNING}
         self.checked = WELL
         self.left = ""
+        self.snapshots: list[ConnectorInfo] = []
+        """What is answered to who wants one."""
+        self.looked_at: list[ConnectorInfo] = []
+        """How it is, look by look."""
         self.calls: list[tuple[str, object]] = []
 
     def routes(self) -> list[Route]:
@@ -78,7 +84,11 @@ class Server:
             Route("POST", "/v1/connectors/check", self._check),
             Route("GET", one, self._describe),
             Route("DELETE", one, self._delete),
-            *(Route("POST", f"{one}/{a}", self._act) for a in ("pause", "resume", "skip", "reset")),
+            *(
+                Route("POST", f"{one}/{a}", self._act)
+                for a in ("pause", "resume", "skip", "reset", "snapshot")
+            ),
+            Route("DELETE", f"{one}/snapshot", self._cancel),
         ]
 
     async def _list(self, _request: Request) -> Response:
@@ -99,6 +109,8 @@ class Server:
 
     def _found(self, request: Request) -> ConnectorInfo:
         name = request.params["name"]
+        if self.looked_at:
+            self.connectors["orders"] = self.looked_at.pop(0)
         if name not in self.connectors:
             raise errors.NotFound(f"there is no connector {name}")
         return self.connectors[name]
@@ -113,8 +125,16 @@ class Server:
             body = await request.decode(SkipChange, 10_000)
         elif action == "reset":
             body = await request.decode(ResetConnector, 10_000)
+        elif action == "snapshot":
+            body = await request.decode(SnapshotConnector, 10_000)
+            found = self.snapshots.pop(0)
+            self.connectors["orders"] = found
         self.calls.append((action, body))
         return json_response(found)
+
+    async def _cancel(self, request: Request) -> Response:
+        self.calls.append(("cancel", self._found(request).name))
+        return json_response(RUNNING)
 
     async def _delete(self, request: Request) -> Response:
         del self.connectors[self._found(request).name]
@@ -363,3 +383,49 @@ async def test_status_has_a_line_for_what_is_not_well(operated: OperatedServer) 
     assert "connector orders: the origin keeps only 30 min of history; let it keep more" in lines
     assert not any(line.startswith("connector visits") for line in lines)
     assert result.shows("visits running ingest-1 changes, gone 17 2.5 s 30 min 1,234 mongodb")
+
+
+def taking(**fields: Any) -> ConnectorInfo:
+    return msgspec.structs.replace(RUNNING, snapshots=[SnapshotInfo(id=3, **fields)])
+
+
+async def test_a_snapshot_is_followed_until_it_is_over(server: Server) -> None:
+    waiting = taking(collections=["items", "orders"])
+    server.snapshots = [waiting]
+    server.looked_at = [
+        waiting,
+        taking(collections=["items", "orders"], state="reading", collection="items", rows=10),
+        taking(collections=["items", "orders"], state="failing", reason="no: do that", rows=20),
+        RUNNING,
+    ]
+    wanted = ("--table", "items", "--collection", "orders")
+    result = await headgate("connector", "snapshot", "orders", *wanted, url=server.url)
+    assert (result.code, server.calls) == (
+        0,
+        [("snapshot", SnapshotConnector(["items", "orders"]))],
+    )
+    assert result.out == "orders: the snapshot is over, 20 rows were seen to be handed in\n"
+    assert "orders: items" in result.err
+    assert "no: do that; it is tried again" in result.err
+
+
+async def test_a_snapshot_is_asked_for_and_left_alone_or_ended(server: Server) -> None:
+    server.snapshots = [taking()]
+    asked = await headgate("connector", "snapshot", "orders", "--no-wait", url=server.url)
+    assert (asked.code, asked.out) == (0, "orders reads what is there\n")
+    ended = await headgate("connector", "snapshot", "orders", "--cancel", url=server.url)
+    assert (ended.code, ended.out) == (0, "orders reads changes alone\n")
+    assert [what for what, _ in server.calls] == ["snapshot", "cancel"]
+    both = ("--cancel", "--table", "public.t")
+    mistaken = await headgate("connector", "snapshot", "orders", *both, url=server.url)
+    assert (mistaken.code, "leave the others out" in mistaken.err) == (2, True)
+
+
+async def test_what_a_snapshot_does_is_described(server: Server) -> None:
+    server.connectors["orders"] = taking(
+        state="reading", collection="items", through=1, of=3, rows=1_500, expected=9_000
+    )
+    result = await headgate("connector", "describe", "orders", url=server.url)
+    assert (
+        "snapshot of everything: 1,500 of about 9,000 rows, in items (1 of 3 done)\n" in result.out
+    )

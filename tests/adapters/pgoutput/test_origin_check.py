@@ -97,6 +97,7 @@ async def test_a_user_without_rights_is_told_which(database: Database) -> None:
         findings = await found(dsn, tables="public.t")
         assert "ALTER ROLE nobody_special REPLICATION" in findings["rights"].sentence
         assert "owner" in findings["publication"].sentence
+        assert "GRANT SELECT ON public.t" in findings["snapshot"].sentence
         assert "only a superuser" in (await found(dsn))["publication"].sentence
         async with an_origin(dsn, tables="public.t") as origin:
             with pytest.raises(OriginRefused, match="REPLICATION"):

@@ -52,8 +52,11 @@ class StoredDocuments:
                     found[collection] = int(answer["n"])
         return Listing(found)
 
-    async def chunk(self, collection: str, behind: str, position: str) -> Chunk:
-        """As of the stream's `position`, or later. Raises PyMongo's errors, and BSONError for a
+    async def chunk(
+        self, collection: str, behind: str, position: str, *, is_idle: bool = False
+    ) -> Chunk:
+        """As of the stream's `position`, or later; `is_idle`: there it has told all that there was,
+        also where a cluster time has several changes. Raises PyMongo's errors, and BSONError for a
         document that can't be decoded."""
         database, _, name = self._naming.namespace(collection).partition(".")
         command = _command(name, behind)
@@ -78,7 +81,8 @@ class StoredDocuments:
         rows = [Event("", to_json(one), key_of(one["_id"]), "read", collection) for one in found]
         next_one = _text_of(found[-1]["_id"]) if found else None
         at = cursor.get("atClusterTime", answer["operationTime"])
-        return Chunk(rows, _behind(at) if found else "", next_one)
+        upto = position if is_idle and at == told else _behind(at)
+        return Chunk(rows, upto if found else "", next_one)
 
     async def _databases(self) -> Sequence[str]:
         answer = await self._deployment.command("admin", {"listDatabases": 1, "nameOnly": True})

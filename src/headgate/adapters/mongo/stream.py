@@ -73,6 +73,8 @@ class MongoChangeStream:
         self._lookup = Lookup(deployment, session)
         self._documents = StoredDocuments(deployment, naming)
         self._await_ms = 1
+        self._is_idle = False
+        """The server had nothing more, so all of the present cluster time was told."""
         self._database = self._settings.database or "admin"
         self._position = ""
         self._cursor = 0
@@ -133,7 +135,9 @@ class MongoChangeStream:
 
     async def chunk(self, collection: str, behind: str) -> Chunk:
         try:
-            return await self._documents.chunk(collection, behind, self._position)
+            return await self._documents.chunk(
+                collection, behind, self._position, is_idle=self._is_idle
+            )
         except (PyMongoError, BSONError) as error:
             raise self._deployment.error(error) from error
 
@@ -257,6 +261,7 @@ class MongoChangeStream:
         if self._settings.document == "when_available" and any(map(lacks_document, portion)):
             portion = await self._lookup.complete(portion)
         rest = self._read[len(portion) :]
+        self._is_idle = not portion
         naming = self._naming
         events = [event for change in portion if (event := event_of(change, naming)) is not None]
         time_ms = time_ms_of(portion[-1]) if portion else 0

@@ -34,7 +34,7 @@ _TABLES = """
 SELECT n.nspname || '.' || c.relname, c.relreplident::text,
   EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary),
   EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident),
-  pg_has_role(c.relowner, 'USAGE'), c.relkind = 'f' OR c.relpersistence <> 'p'
+  pg_has_role(c.relowner, 'USAGE'), has_table_privilege(c.oid, 'SELECT')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND NOT c.relispartition
@@ -99,6 +99,12 @@ class OriginCheck:
         )
         for finding in _keys(tables):
             yield finding
+        if unreadable := [row[0] for row in tables if not row[5]]:
+            sentence = (
+                f"{_named(unreadable)} can't be read by {user}, which a snapshot takes: GRANT "
+                f"SELECT ON {unreadable[0]} TO {user}"
+            )
+            yield Finding("snapshot", "warning", sentence)
 
     async def _slot_finding(self, free: int, senders: int, keeps: str) -> Finding:
         info = await self._slot.find()

@@ -64,6 +64,9 @@ def trouble(one: ConnectorInfo) -> str:
     """Why a connector isn't well, in a line; empty when it is."""
     if one.state in ILL:
         return f"connector {one.name} is {one.state}" + (f": {one.reason}" if one.reason else "")
+    for snapshot in one.snapshots:
+        if snapshot.state == "failing":
+            return f"connector {one.name}: its snapshot doesn't go on: {snapshot.reason}"
     return f"connector {one.name}: {one.warning}" if one.warning else ""
 
 

@@ -27,6 +27,9 @@ def advice_of(one: ConnectorInfo) -> tuple[Literal["ok", "warn", "bad"], str, st
             return "warn", f"waiting: {why}", advice
         case "paused" if not one.warning:
             return "ok", "paused", ""
+        case _ if why_not := next((s.reason for s in one.snapshots if s.state == "failing"), ""):
+            what, _, advice = why_not.partition(": ")
+            return "warn", f"{one.state}, but its snapshot doesn't go on: {what}", advice
         case _ if one.warning:
             what, _, advice = one.warning.rpartition("; ")
             return "warn", f"{one.state}: {what}", advice
