@@ -1,0 +1,342 @@
+"""JWTs: who is taken for whom, and everything that was ever tried to be taken for somebody."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joserfc import jwk, jwt
+from joserfc.errors import SecurityWarning
+
+from headgate.adapters.jwt import JwtRules, JwtVerifier
+from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.decide.access.claims import ClaimRules
+from headgate.decide.access.grants import all_parsed
+from headgate.errors import InvalidConfig, NotNow, PeerUnreachable, Unauthorized
+from headgate.model.http import Response
+from headgate.services.principals import AccessOptions, KnownPrincipals
+
+SECRET = "s" * 40
+KEYS: dict[str, Any] = {
+    "HS256": jwk.OctKey.import_key(SECRET),
+    "RS256": jwk.RSAKey.generate_key(2048, {"kid": "r"}),
+    "ES256": jwk.ECKey.generate_key("P-256", {"kid": "e"}),
+    "EdDSA": jwk.OKPKey.generate_key("Ed25519", {"kid": "d"}),
+}
+OTHER_RSA = jwk.RSAKey.generate_key(2048, {"kid": "r"})
+MACHINE = ScriptedMachine()
+NOW_S = MACHINE.wall_ms() // 1_000
+CLAIMS = {"iss": "us", "aud": "headgate", "sub": "ann", "exp": NOW_S + 60, "iat": NOW_S}
+
+
+def public(*keys: Any) -> bytes:
+    return json.dumps({"keys": [key.as_dict(private=False) for key in keys]}).encode()
+
+
+class Issuer:
+    """Implements ports.http.HttpCalls: serves `keys`, unless it `is_away`."""
+
+    def __init__(self, *keys: Any) -> None:
+        self.body = public(*keys)
+        self.is_away = False
+        self.asked = 0
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        timeout_s: float,
+        headers: Iterable[tuple[str, str]] = (),
+        body: bytes = b"",
+    ) -> Response:
+        assert (method, url) == ("GET", "https://issuer/keys")
+        self.asked += 1
+        if self.is_away:
+            raise PeerUnreachable("away")
+        return Response(200, self.body)
+
+    async def close(self) -> None: ...
+
+
+def verifier(
+    issuer: Issuer | None = None,
+    *,
+    algorithms: tuple[str, ...] = tuple(KEYS),
+    machine: ScriptedMachine = MACHINE,
+    **rules: Any,
+) -> JwtVerifier:
+    named = {"secret": SECRET, "jwks_url": "https://issuer/keys", **rules}
+    made = JwtRules("us", "headgate", algorithms, **named)
+    asymmetric = [KEYS[name] for name in ("RS256", "ES256", "EdDSA")]
+    return JwtVerifier(made, issuer or Issuer(*asymmetric), machine)
+
+
+def signed(
+    algorithm: str = "RS256", key: Any = None, header: dict[str, Any] | None = None, **claims: Any
+) -> str:
+    key = key or KEYS[algorithm]
+    said = {name: value for name, value in {**CLAIMS, **claims}.items() if value is not None}
+    head = {"alg": algorithm, **({"kid": key.kid} if key.kid else {}), **(header or {})}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SecurityWarning)
+        return jwt.encode(head, said, key, algorithms=[algorithm])
+
+
+@pytest.mark.parametrize("algorithm", KEYS)
+async def test_every_algorithm_is_verified(algorithm: str) -> None:
+    assert (await verifier().verified(signed(algorithm)))["sub"] == "ann"
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"iss": "them"},
+        {"iss": None},
+        {"aud": "another"},
+        {"aud": None},
+        {"aud": ["another"]},
+        {"aud": []},
+        {"exp": NOW_S - 6},
+        {"exp": None},
+        {"exp": True},
+        {"exp": "never"},
+        {"exp": 1e300},
+        {"nbf": NOW_S + 6},
+        {"nbf": "then"},
+        {"iat": NOW_S + 6},
+    ],
+    ids=str,
+)
+async def test_claims_that_are_not_for_us_or_not_for_now_are_refused(
+    claims: dict[str, Any],
+) -> None:
+    with pytest.raises(Unauthorized):
+        await verifier().verified(signed(**claims))
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{"aud": ["x", "headgate"]}, {"exp": NOW_S - 4}, {"nbf": NOW_S + 4}, {"iat": None}],
+    ids=str,
+)
+async def test_clocks_may_differ_a_little_and_there_may_be_several_audiences(
+    claims: dict[str, Any],
+) -> None:
+    assert await verifier().verified(signed(**claims))
+
+
+def _part(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+def _none(alg: str) -> str:
+    return f"{_part({'alg': alg})}.{_part(CLAIMS)}."
+
+
+def _confused() -> str:
+    """Signed with the public key, as if that were the secret."""
+    pem = KEYS["RS256"].as_pem(private=False)
+    body = f"{_part({'alg': 'HS256', 'kid': 'r'})}.{_part(CLAIMS)}"
+    made = hmac.new(pem, body.encode(), hashlib.sha256).digest()
+    return f"{body}.{base64.urlsafe_b64encode(made).rstrip(b'=').decode()}"
+
+
+def _altered() -> str:
+    head, _, signature = signed().split(".")
+    return f"{head}.{_part({**CLAIMS, 'sub': 'root'})}.{signature}"
+
+
+def _embedded() -> str:
+    """Brings the key to check it with along."""
+    key = OTHER_RSA.as_dict(private=False)
+    return signed(key=OTHER_RSA, header={"jwk": key})
+
+
+FORGED = {
+    "alg none": _none("none"),
+    "alg None": _none("None"),
+    "public key as secret": _confused(),
+    "altered claims": _altered(),
+    "another key of that name": signed(key=OTHER_RSA),
+    "its own key": _embedded(),
+    "no such key": signed(key=jwk.RSAKey.generate_key(2048, {"kid": "x"})),
+    "an unknown critical header": f"{_part({'alg': 'RS256', 'crit': ['x']})}.{_part(CLAIMS)}.AAAA",
+    "no signature": signed().rpartition(".")[0] + ".",
+    "no claims": f"{signed().split('.')[0]}..{signed().split('.')[2]}",
+    "not base64": "ey!.ey!.!",
+    "deep": f"{_part({'alg': 'RS256'})}.{base64.urlsafe_b64encode(b'[' * 3000).decode()}.AAAA",
+    "a list": f"{_part([1])}.{_part(CLAIMS)}.AAAA",
+    "alg as a list": f"{_part({'alg': ['RS256']})}.{_part(CLAIMS)}.AAAA",
+}
+
+
+@pytest.mark.parametrize("token", FORGED.values(), ids=FORGED)
+async def test_forged_tokens_are_refused(token: str) -> None:
+    with pytest.raises(Unauthorized) as refused:
+        await verifier().verified(token)
+    assert "ann" not in str(refused.value)
+
+
+async def test_an_algorithm_that_is_not_allowed_is_refused_whatever_keys_there_are() -> None:
+    only = verifier(algorithms=("ES256",))
+    assert await only.verified(signed("ES256"))
+    for algorithm in ("HS256", "RS256", "EdDSA"):
+        with pytest.raises(Unauthorized):
+            await only.verified(signed(algorithm))
+
+
+async def test_a_secret_in_a_set_of_keys_is_no_key(tmp_path: Path) -> None:
+    """Whoever can read the set could sign with it."""
+    leaked = jwk.OctKey.import_key("k" * 40, {"kid": "leak"})
+    issuer = Issuer(KEYS["RS256"])
+    body = json.loads(issuer.body)
+    body["keys"].append(leaked.as_dict(private=True))
+    issuer.body = json.dumps(body).encode()
+    with pytest.raises(Unauthorized):
+        await verifier(issuer, secret="").verified(signed("HS256", key=leaked))
+    path = tmp_path / "keys"
+    path.write_bytes(issuer.body)
+    from_file = verifier(secret="", keys_file=str(path), jwks_url="")
+    assert await from_file.verified(signed())
+    with pytest.raises(Unauthorized):
+        await from_file.verified(signed("HS256", key=leaked))
+
+
+# --- keys that change ----------------------------------------------------------------------------
+
+
+async def test_a_key_that_is_rotated_in_is_taken_at_once() -> None:
+    machine = ScriptedMachine()
+    old, new = (jwk.ECKey.generate_key("P-256", {"kid": kid}) for kid in ("old", "new"))
+    issuer = Issuer(old)
+    checks = verifier(issuer, machine=machine)
+    assert await checks.verified(signed("ES256", key=old))
+    issuer.body = public(old, new)
+    machine.passes(1.5)
+    assert await checks.verified(signed("ES256", key=new))
+    assert issuer.asked == 2
+
+
+async def test_unknown_keys_make_nobody_ask_more_often_than_once_a_second() -> None:
+    issuer = Issuer(KEYS["RS256"])
+    checks = verifier(issuer)
+    for number in range(20):
+        unknown = jwk.ECKey.generate_key("P-256", {"kid": f"{number}"})
+        with pytest.raises(Unauthorized):
+            await checks.verified(signed("ES256", key=unknown))
+    assert issuer.asked == 1
+
+
+async def test_a_key_that_is_withdrawn_counts_no_more_after_a_while() -> None:
+    machine = ScriptedMachine()
+    issuer = Issuer(KEYS["ES256"])
+    checks = verifier(issuer, machine=machine, refresh_s=30.0)
+    assert await checks.verified(signed("ES256"))
+    issuer.body = public(KEYS["RS256"])
+    assert await checks.verified(signed("ES256"))
+    machine.passes(31)
+    with pytest.raises(Unauthorized):
+        await checks.verified(signed("ES256", exp=NOW_S + 600))
+
+
+async def test_with_the_issuer_away_known_keys_go_on_and_others_are_a_matter_of_time() -> None:
+    machine = ScriptedMachine()
+    issuer = Issuer(KEYS["ES256"])
+    issuer.is_away = True
+    checks = verifier(issuer, machine=machine, refresh_s=10.0)
+    with pytest.raises(NotNow):
+        await checks.verified(signed("ES256"))
+    issuer.is_away = False
+    machine.passes(2)
+    assert await checks.verified(signed("ES256"))
+    issuer.is_away = True
+    machine.passes(20)
+    assert await checks.verified(signed("ES256"))
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"keys": 1}', b'{"keys": [1, {}]}', b"x"])
+async def test_what_is_no_set_of_keys_is_none(body: bytes) -> None:
+    issuer = Issuer()
+    issuer.body = body
+    with pytest.raises(NotNow):
+        await verifier(issuer).verified(signed())
+
+
+@pytest.mark.parametrize("kind", ["pem", "set"])
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
+async def test_keys_may_come_from_a_file(tmp_path: Path, kind: str, algorithm: str) -> None:
+    key, path = KEYS[algorithm], tmp_path / "keys"
+    path.write_bytes(key.as_pem(private=False) if kind == "pem" else public(key))
+    checks = verifier(keys_file=str(path), jwks_url="")
+    assert await checks.verified(signed(algorithm))
+
+
+def test_a_file_without_keys_is_refused_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("nothing")
+    for named in (path, tmp_path / "absent"):
+        with pytest.raises(InvalidConfig, match=r"security\.jwt\.keys"):
+            verifier(keys_file=str(named))
+
+
+# --- who that is ---------------------------------------------------------------------------------
+
+
+def known(issuer: Issuer, machine: ScriptedMachine, **rules: Any) -> KnownPrincipals:
+    claims = ClaimRules(
+        all_parsed(["subscribe where tenant == claims.org.id"]), "grants", "tenant", "sub"
+    )
+    checks = verifier(issuer, machine=machine, **rules)
+    return KnownPrincipals(AccessOptions(claims=claims, leeway_ms=5_000), machine, checks)
+
+
+async def test_claims_say_who_it_is_and_what_is_granted() -> None:
+    people = known(Issuer(KEYS["RS256"]), ScriptedMachine())
+    ann = await people.principal_of(
+        signed(tenant="t", grants=["produce on a", "metrics"], org={"id": "o"})
+    )
+    assert (ann.name, ann.kind, ann.tenant) == ("ann", "jwt", "t")
+    assert ann.grants == all_parsed(
+        ["subscribe where tenant == claims.org.id", "produce on a", "metrics"]
+    )
+    assert ann.claims["org"] == {"id": "o"}
+    assert ann.expires_ms == (NOW_S + 60) * 1_000 + 5_000
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{"sub": None}, {"sub": 5}, {"tenant": 5}, {"grants": "root"}, {"grants": [1]}, {"grants": {}}],
+    ids=str,
+)
+async def test_a_claim_that_says_something_else_makes_nobody(claims: dict[str, Any]) -> None:
+    with pytest.raises(Unauthorized):
+        await known(Issuer(KEYS["RS256"]), ScriptedMachine()).principal_of(signed(**claims))
+
+
+async def test_a_verified_one_is_remembered_until_it_ends() -> None:
+    machine, issuer = ScriptedMachine(), Issuer(KEYS["RS256"])
+    people = known(issuer, machine)
+    token = signed()
+    ann = await people.principal_of(token)
+    issuer.is_away = True
+    assert await people.principal_of(token) is ann
+    assert people.ended(ann) is None
+    machine.passes(66)
+    assert people.ended(ann) is not None
+    with pytest.raises(Unauthorized):
+        await people.principal_of(token)
+
+
+async def test_a_name_is_nothing_but_a_name_in_a_log() -> None:
+    people = known(Issuer(KEYS["RS256"]), ScriptedMachine())
+    ann = await people.principal_of(signed(sub="ann\nlevel=error \x1b[31m" + "x" * 500))
+    assert ann.name.isprintable()
+    assert len(ann.name) <= 128
