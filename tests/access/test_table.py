@@ -48,7 +48,8 @@ PAGES = {"GET /", "GET /client.js", "GET /client.d.ts", "GET /ui", "GET /ui/"} |
     "GET /ui/{name}",
     "GET /ui/{folder}/{name}",
 }
-EVERYBODY = PAGES | {"GET /health", "GET /openapi.json", "GET /v1/gateway"}
+SESSION = {f"{method} /v1/session" for method in ("GET", "POST", "DELETE")}
+EVERYBODY = PAGES | SESSION | {"GET /health", "GET /openapi.json", "GET /v1/gateway"}
 EXPLAINS = {"GET /v1/explain", "POST /v1/explain"}
 SUBSCRIBES = {
     "GET /v1/subscribe",
@@ -102,6 +103,8 @@ GRANTED: dict[str, set[str]] = {
         f"POST {CONNECTORS}",
         f"POST {CONNECTORS}/check",
         f"DELETE {CONNECTOR}",
+        f"POST {CONNECTOR}/snapshot",
+        f"DELETE {CONNECTOR}/snapshot",
         *(f"POST {CONNECTOR}/{what}" for what in ("pause", "resume", "skip", "reset")),
     },
     "read-groups": set(),
