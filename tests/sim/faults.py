@@ -8,7 +8,9 @@ some are over before anybody notices, some last until a lease has ended.
 
 from __future__ import annotations
 
+import asyncio
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -17,8 +19,10 @@ from typing import Any, Final
 import msgspec
 
 from headgate.errors import HeadgateError, TopicExists
+from headgate.model.api import TopicInfo
 from headgate.model.stored import StoredState
 from tests.sim.clients import BUFFERS, FILTERS, Committing, Consuming, Producing, Subscribing
+from tests.sim.observed import ObservedPartition
 from tests.sim.stores import BAD, Mood
 from tests.sim.world import Role, World
 
@@ -70,6 +74,13 @@ UNREACHED_S: Final = (3.0, 6.0)
 LAST_WORDS_S: Final = 0.4
 ZOMBIE_S: Final = (2.5, 5.0)
 """Until others read what a lane did that stands still."""
+NEWEST: Final = 12
+"""Of these records of a partition one is spoilt that was written before."""
+SPOILT_AT_ONCE: Final = 0.7
+"""How many are before anybody can have read them."""
+WAY_ON: Final = re.compile(r"`headgate partition reset \S+:(\d+) --to (\d+) --resync`")
+"""In the sentence about a corrupt record."""
+OPERATED_S: Final = 1.0
 JUMPS_MS: Final = (-600_000, -60_000, -3_000, 500, 3_000, 60_000, 600_000)
 
 
@@ -90,6 +101,8 @@ class Faults:
         self.chance = random.Random(0)
         self._going_on: Counter[str] = Counter()
         self._names = 0
+        self._is_operated = False
+        """Does somebody look for corrupt records?"""
 
     def happen(self, name: str, chance: random.Random) -> None:
         self.chance = chance
@@ -375,6 +388,46 @@ class Faults:
 
         what = f"the store of the {name} is {mood}"
         self._begins(f"{name} away", what, lasts_s, clears)
+
+    def flipped_bit(self) -> None:
+        """A record isn't any more what was appended; an operator goes on behind it as soon as its
+        partition says how."""
+        stored, chance = self.world.cluster.log.partitions, self.chance
+        mine = [one for ref, one in stored.items() if ref.topic == TOPIC and one.records]
+        if not mine:
+            return
+        partition = chance.choice(mine)
+        assert isinstance(partition, ObservedPartition)
+        if chance.random() < SPOILT_AT_ONCE:
+            partition.spoils_next = chance
+            what = f"the next record of {TOPIC}:{partition.ref.partition} is spoilt"
+        else:
+            newest = min(NEWEST, len(partition.records))
+            at = len(partition.records) - 1 - chance.randrange(newest)
+            what = (
+                f"record {partition.records[at].seq} of {TOPIC}:{partition.ref.partition} is spoilt"
+            )
+            partition.spoil(at, chance)
+        self._begins("spoilt record", what, LASTS_S, _nothing)
+        if not self._is_operated:
+            self._is_operated = True
+            self.world.client("operator", self._go_on_behind_corrupt_records)
+
+    async def _go_on_behind_corrupt_records(self) -> None:
+        """Whatever is said of one, for as long as the run lasts."""
+        while True:
+            await asyncio.sleep(OPERATED_S)
+            with suppress(HeadgateError):
+                async with self.world.cluster.http(self.world.urls[0]) as client:
+                    shown = await client.get(f"/v1/topics/{TOPIC}", TopicInfo)
+                    for one in shown.details:
+                        if way_on := WAY_ON.search(one.reason):
+                            number, to = way_on.groups()
+                            body = msgspec.json.encode({"to": int(to), "resync": True})
+                            path = f"/v1/topics/{TOPIC}/partitions/{number}/reset"
+                            await client.call("POST", path, body, timeout_s=30.0)
+                            self.world.meets("an operator goes on behind a corrupt record")
+                            self.world.say(f"operator: {TOPIC}:{number} goes on at {to}")
 
     def torn_appends(self) -> None:
         """Nobody can tell what was written, and whoever wrote it is gone for longer than a lease:

@@ -9,8 +9,11 @@ may.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Collection
 from typing import cast
+
+from msgspec.structs import replace
 
 from headgate.adapters.log.appending import AppendRequest
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
@@ -51,6 +54,8 @@ class ObservedPartition(MemoryPartition):
         super().__init__(ref)
         self._oracle = oracle
         self._meets = meets
+        self.spoils_next: random.Random | None = None
+        """What draws which bit of the next record that is written is another one on the disk."""
 
     def open(self, epoch: int, version: int, *, sealed: bool) -> Extent:
         before = self.state
@@ -63,6 +68,22 @@ class ObservedPartition(MemoryPartition):
         self._oracle.admitted(("log", self.ref), (epoch,))
         return extent
 
+    def spoil(self, at: int, chance: random.Random) -> None:
+        """Another bit than was appended is in the document of the record there."""
+        record = self.records[at]
+        document = bytearray(record.document)
+        document[chance.randrange(len(document))] ^= 1 << chance.randrange(8)
+        self.records[at] = replace(record, document=bytes(document))
+        self._oracle.spoilt(self.ref, record.seq)
+        self._meets("a bit of a record is flipped")
+
+    def _appended(self, before: int) -> None:
+        for record in self.records[before:]:
+            self._oracle.appended(record)
+        if self.spoils_next is not None and len(self.records) > before:
+            self.spoil(before, self.spoils_next)
+            self.spoils_next = None
+
     def append(self, request: AppendRequest, *, mine: int | None) -> list[Appended]:
         before = len(self.records)
         try:
@@ -70,8 +91,7 @@ class ObservedPartition(MemoryPartition):
         except Fenced:
             self._meets("an append is refused to a former owner")
             raise
-        for record in self.records[before:]:
-            self._oracle.appended(record)
+        self._appended(before)
         self._oracle.admitted(("log", self.ref), (mine or 0,))
         if any(one.repeated for one in appended):
             self._meets("an append that was sent again is in the log already")
@@ -87,8 +107,7 @@ class ObservedPartition(MemoryPartition):
         except IntakeGap:
             self._meets("a batch doesn't join what a partition has of its connector")
             raise
-        for record in self.records[before:]:
-            self._oracle.appended(record)
+        self._appended(before)
         self._oracle.admitted(("log", self.ref), (mine or 0,))
         self._oracle.admitted(("intake", mark.connector, self.ref), (mark.epoch,))
         self._oracle.owned_by(("intake", mark.connector, mark.epoch), mark.beginning)

@@ -274,6 +274,11 @@ class Oracle:
         self._settled[ref] = max(up_to_seq, self._settled.get(ref, 0))
         self._skipped[ref.topic, ref.partition].append(range(after_seq + 1, up_to_seq + 1))
 
+    def spoilt(self, ref: PartitionRef, seq: int) -> None:
+        """It isn't any more what was appended: nobody is owed it, and whoever gets it all the same
+        gets what it was."""
+        self._skipped[ref.topic, ref.partition].append(range(seq, seq + 1))
+
     def _is_skipped(self, topic: str, partition: int, seq: int) -> bool:
         return any(seq in some for some in self._skipped.get((topic, partition), ()))
 

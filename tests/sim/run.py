@@ -63,6 +63,8 @@ BIG: Final = 0.25
 """Of the runs, how many have big documents."""
 BURIED: Final = 0.3
 """Of the kinds of nodes, how many lose one for ever."""
+ROTTEN: Final = 0.3
+"""Of the runs, how many have a disk that spoils records."""
 ENDS_ON_PURPOSE: Final = ("coordinator leading", "coordinator observing")
 """One that never reached its election is configured wrongly, and says so by ending."""
 
@@ -137,6 +139,17 @@ class Run:
         begin += ["consumer_comes"] * chance.choice((0, 2, 3))
         for name in begin:
             self.faults.happen(name, chance)
+        self._spoil_some()
+
+    def _spoil_some(self) -> None:
+        """By a chance of its own: all else of a run is as it would be without."""
+        chance = random.Random(f"rot {self.seed}")
+        if chance.random() < ROTTEN:
+            for number in range(chance.choice((1, 2, 4))):
+                spoils = partial(
+                    self.faults.happen, "flipped_bit", random.Random(f"rot {self.seed} {number}")
+                )
+                self.world.watcher.call_later(chance.uniform(1.0, FAULTS_S), spoils)
 
     async def _create_topic(self, name: str, partitions: int, placement: Placement) -> None:
         url, create = self.world.urls[0], self.world.cluster.create_topic

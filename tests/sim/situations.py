@@ -54,6 +54,8 @@ PRODUCERS: Final = (
     "appends away while frozen ingest",
 )
 RECORDS: Final = (
+    "a bit of a record is flipped",
+    "an operator goes on behind a corrupt record",
     "retention drops records",
     "retention drops what isn't settled",
     "a position is put back",
