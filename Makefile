@@ -2,10 +2,12 @@
 #
 #   make demo [SECONDS=30]      the whole system with simulated aircraft
 #   make test [ARGS="-k java"]  every static check and every test
+#   make quick                  the tests that start neither Spark nor a server, within two minutes
 #   make check                  the static checks alone
 #   make plants [PLANT=name]    put each known mistake back, show which test finds it
 #   make sim [SEEDS=100]        the whole cluster on virtual time while everything goes wrong
 #   make soak [ROUNDS=20]       repartition under load, with somebody killed or frozen each time
+#   make minutes                what the suite's minutes go to, into CONTRIBUTING.md
 #   make bench                  the quick benchmarks
 #   make screenshots            the pictures of the dashboard in docs/screenshots
 #   make proto                  compile the messages of the gRPC transport
@@ -21,7 +23,7 @@ WORKERS := 3
 # What one process of a run has compiled, the others load.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test linted-tests tests check lint types plants sim soak bench screenshots format proto lock clean setup
+.PHONY: help demo test linted-tests tests quick minutes check lint types plants sim soak bench screenshots format proto lock clean setup
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -38,6 +40,14 @@ linted-tests: lint
 
 tests: setup
 	@$(BIN)/pytest --numprocesses $(WORKERS) $(ARGS)
+
+# Two, since all of them compute: a third would only wait for a core.
+quick: setup
+	@$(BIN)/pytest --numprocesses 2 --quick $(ARGS)
+
+# From the last runs of the tests, whichever those were.
+minutes: setup
+	@$(BIN)/python -m tests.minutes
 
 check: lint types
 

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -47,6 +48,12 @@ QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # The imports inside the fixtures keep a run of pure tests from loading every client and Spark.
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick", action="store_true", help="only what starts neither Spark nor a server"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Every Java starts quickly. A run that is told to end behaves as with Ctrl-C, so that the
     servers end with it; and a run in the background, which a shell keeps from Ctrl-C, leaves the
@@ -65,6 +72,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_START)
     # It would look for its plugins in every installed package, in every process.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    if Path(__file__).with_name("minutes.py").exists():  # or this is a copy, in a test's folder
+        from tests.minutes import Minutes
+
+        config.pluginmanager.register(Minutes(config))
     if hasattr(config, "workerinput"):
         from tests.scheduling import EndsWhatWasShared
 
@@ -110,6 +121,16 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        from tests.quick import is_quick
+
+        chosen = [item for item in items if is_quick(item)]
+        left_out = [item for item in items if not is_quick(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = chosen
 
 
 STARTED = pytest.StashKey[float]()

@@ -55,6 +55,7 @@ from itertools import combinations_with_replacement, product
 from pathlib import Path
 from typing import Any
 
+import pytest
 import structlog
 from hypothesis import settings
 
@@ -96,6 +97,7 @@ MUST_BE_SEEN = (
 )
 
 
+@pytest.mark.timeout(400)
 def test_an_hour_of_faults_loses_passes_and_doubles_nothing() -> None:
     """In a process of its own, in which sets of names are gone through in the same order always."""
     is_repeatable = settings.default is not None and settings.default.derandomize
