@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from headgate.bench.conditions import cpu_model
 from headgate.bench.echo import bare_latency
@@ -38,13 +39,15 @@ def test_the_result_is_flat_numbers_with_ratios_to_the_baseline() -> None:
     summary = summarize(board, WATCHES, windows=3, seconds=20.0, seed=1)
     bare = Histogram()
     bare.add(0.5)
-    decoded = msgspec.json.decode(msgspec.json.encode(result_of(summary, bare, {"cores": 2})))
+    result = result_of(summary, replace(summary, p99_ms=summary.p99_ms / 2), bare, {"cores": 2})
+    decoded = msgspec.json.decode(msgspec.json.encode(result))
     assert decoded["name"] == "latency"
     assert decoded["conditions"] == {"cores": 2}
     assert {"p50_ms", "p99_ms", "max_ms", "produced", "delivered", "lost"} <= set(
         decoded["figures"]
     )
     assert decoded["ratios"]["p50_over_bare"] == pytest.approx(8, rel=0.03)
+    assert decoded["ratios"]["window_p99"] == pytest.approx(2, rel=0.01)
     for value in (*decoded["figures"].values(), *decoded["ratios"].values()):
         assert isinstance(value, int | float)
 

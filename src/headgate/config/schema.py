@@ -344,8 +344,8 @@ class RouterSettings(Section):
     """Where Spark runs the lanes."""
     slots: Count = 4
     """Most lanes that run at a time."""
-    window: Annotated[Duration, Field(ge=seconds("1s"))] = seconds("2m")
-    """How long an open window stays open."""
+    window: Annotated[Duration, Field(ge=seconds("1s"))] = seconds("10m")
+    """How long an open window stays open where nothing changes; every change of windows is felt."""
     lane_report_timeout: Duration = seconds("5s")
     """Silence of a lane after which its window ends."""
     read_limit: Annotated[int, Field(ge=1, le=100_000)] = 500

@@ -47,12 +47,16 @@ def data_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def demo_config(
-    data: Path | str, config_file: Path | None = None, *, control: str = ""
+    data: Path | str,
+    config_file: Path | None = None,
+    *,
+    control: str = "",
+    window_s: float | None = None,
 ) -> LoadedConfig:
-    """The configuration with the demo's own window, folder and ports; `control` is where its page
-    asks for what hurts."""
+    """The configuration with the demo's own folder, ports and window, unless that is `window_s`;
+    `control` is where its page asks for what hurts."""
     given = load_config(config_file=config_file).config
-    window_s = given.demo.window
+    window_s = window_s or given.demo.window
     seconds = DurationUnit()
     overrides: dict[str, object] = {
         "data": data,
