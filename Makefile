@@ -2,7 +2,7 @@
 #
 #   make demo [SECONDS=30]      the whole system with simulated aircraft
 #   make test [ARGS="-k java"]  every static check and every test
-#   make quick                  the tests that start neither Spark nor a server, within two minutes
+#   make quick                  the tests that start neither Spark nor a server
 #   make check                  the static checks alone
 #   make plants [PLANT=name]    put each known mistake back, show which test finds it
 #   make sim [SEEDS=100]        the whole cluster on virtual time while everything goes wrong
