@@ -135,6 +135,28 @@ async def test_what_may_pass_is_asked_again_over_the_same_connection(
     assert await listener.heard("all.error") == []
 
 
+async def test_what_was_to_be_asked_again_is_asked_once_on_a_new_connection(
+    page: Page, gateway: ServedGateway
+) -> None:
+    await page.clock.install()
+    await page.goto(gateway.url + BLANK_PATH)
+    listener = Listener(page)
+    gateway.refused["s1"] = {"code": "timeout", "message": "not now", "details": {}}
+    await listener.listen({"all": {}, "other": {}})
+    await page.wait_for_function("() => headgate.reason === 'not now'", timeout=WAIT_MS)
+    gateway.refused.clear()
+    gateway.silent.add("s1")
+    gateway.drop_all()
+    await page.wait_for_function("() => headgate.state === 'waiting'", timeout=WAIT_MS)
+    await page.clock.run_for(60)  # it connects again before the old one would have asked again
+    await listener.until("other.subscribed", 2)
+    await page.clock.run_for(1_000)
+    gateway.answer("s1")
+    await listener.until_state("live")
+    asked = [one["id"] for one in gateway.requests if one["type"] == "subscribe"]
+    assert asked.count("s1") == 2
+
+
 async def test_a_gateway_that_falls_silent_is_asked_and_then_left(
     page: Page, gateway: ServedGateway
 ) -> None:

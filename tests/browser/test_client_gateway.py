@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+import pytest
 import pytest_asyncio
 
 from headgate import errors
+from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.decide.access.sessions import COOKIE
+from headgate.services.principals import KnownPrincipals
 from tests.browser.listening import BLANK_PATH, FILES, Listener
+from tests.services.gateway.access import knowing, secret_of, token
 from tests.services.gateway.world import World, running
 
 if TYPE_CHECKING:
@@ -100,3 +105,62 @@ async def test_a_wrong_question_is_refused_over_a_stream_too(
     [error] = await listener.until("wrong.error")
     assert error["details"]["position"] == 11
     await listener.until_state("live")
+
+
+# --- where everybody has to say who they are ------------------------------------------------------
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def guarded(page: Page) -> AsyncIterator[tuple[Listener, World]]:
+    """A gateway that knows one page's token, and nobody else."""
+    own = token("page-1", "subscribe on flights")
+
+    def principals(machine: ScriptedMachine) -> KnownPrincipals:
+        return knowing(machine, own)
+
+    async with running(web_files=FILES, make_principals=principals) as world:
+        await page.goto(world.gateway.url + BLANK_PATH)
+        yield Listener(page), world
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse"])
+async def test_a_page_with_a_token_is_let_in(
+    guarded: tuple[Listener, World], transport: str
+) -> None:
+    listener, world = guarded
+    # The first one that a listener gives is its text with -1.
+    await listener.listen({"all": {}}, transport=transport, token=secret_of("page"))
+    await listener.until_state("live")
+    await world.produce({"n": 1})
+    await listener.until("all.event")
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse", "auto"])
+async def test_a_page_without_one_is_told_so(
+    guarded: tuple[Listener, World], transport: str
+) -> None:
+    listener, _ = guarded
+    await listener.listen({"all": {}}, transport=transport)
+    [error] = await listener.until("all.error")
+    assert error["code"] == "unauthorized"
+    await listener.until_state("idle")
+
+
+async def test_a_page_that_is_logged_in_needs_no_token(guarded: tuple[Listener, World]) -> None:
+    listener, world = guarded
+    await listener.page.context.add_cookies(
+        [
+            {
+                "name": COOKIE,
+                "value": secret_of("page-1"),
+                "url": world.gateway.url,
+                "httpOnly": True,
+                "sameSite": "Strict",
+            }
+        ]
+    )
+    await listener.listen({"all": {}})
+    await listener.until_state("live")
+    await world.produce({"n": 1})
+    await listener.until("all.event")
+    assert await listener.heard("all.error") == []

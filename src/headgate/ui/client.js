@@ -213,12 +213,20 @@ export class Headgate {
         await (this.#usesStreams() ? this.#overStreams() : this.#overWebSocket());
       } catch (error) {
         if (this.#over.signal.aborted) break;
-        if (this.#mayPass(error)) await this.#pause(error);
+        if (this.#mayBeLoggedIn(error)) this.#blockedUntil = Infinity;
+        else if (this.#mayPass(error)) await this.#pause(error);
         else this.#fail(error);
       }
     }
     this.#isRunning = false;
     this.#turn(this.#over.signal.aborted ? "closed" : "idle");
+  }
+
+  /** The cookie of a log-in goes along with requests to its own address, and with no WebSocket. */
+  #mayBeLoggedIn(error) {
+    const isOwn = this.#url.origin === globalThis.location?.origin && !this.#options.token;
+    const isAuto = (this.#options.transport ?? "auto") === "auto" && !this.#usesStreams();
+    return error.code === "unauthorized" && isOwn && isAuto;
   }
 
   /** A token that isn't good any more may be followed by one that is. */

@@ -25,6 +25,7 @@ export function showBooks(view) {
 }
 
 function duration(ms) {
+  if (ms < 1) return "<1";
   return ms < 10 ? ms.toFixed(1) : number(ms);
 }
 
