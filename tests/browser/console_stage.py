@@ -137,7 +137,6 @@ class Console:
                 Route("POST", connector + what, self._connector)
                 for what in ("pause", "resume", "reset", "skip")
             ),
-            Route("GET", "/openapi.json", self._described),
             Route("GET", "/v1/explain", self._explain),
             *browsing.table(),
             *letters.table(),
@@ -176,9 +175,6 @@ class Console:
                 revision=1,
             )
         )
-
-    async def _described(self, _request: Request) -> Response:
-        return json_response({"paths": {"/v1/explain": {}}})
 
     async def _explain(self, request: Request) -> Response:
         topic, partition, seq = request.query["record"].split(":")

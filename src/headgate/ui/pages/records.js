@@ -192,7 +192,6 @@ export function open({ rest: [topic], query }) {
   });
   showStart();
   begin();
-  askWhetherItExplains();
 
   return {
     title: `Records of ${topic}`,
@@ -351,19 +350,7 @@ function documentView(document) {
 
 // --- why it went where it went ------------------------------------------------------------------
 
-/* Whether this gateway can explain. */
-let explains = false;
-
-async function askWhetherItExplains() {
-  try {
-    explains = "/v1/explain" in (await get("/openapi.json")).paths;
-  } catch {
-    explains = false;
-  }
-}
-
 function explanation(place) {
-  if (!explains) return null;
   const shown = h("div", { class: "explanation" });
   const ask = button("Who got it, and why?", async () => {
     ask.disabled = true;
