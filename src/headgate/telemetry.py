@@ -79,6 +79,7 @@ class LogLine(StrEnum):
     WINDOW_ENDS = "window_ends"
     GAP_FOUND = "gap_found"
     POSITION_RESET = "position_reset"
+    GROUP_RESET = "group_reset"
     DELIVERY_REJECTED = "delivery_rejected"
     LETTERS_FAILED = "letters_failed"
     PARTITION_STOPPED = "partition_stopped"

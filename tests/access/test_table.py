@@ -19,6 +19,7 @@ from headgate.decide.access.needs import ROUTES as NEEDED
 from headgate.model.account import ACCOUNT_PATH, SUBSCRIPTIONS_PATH
 from headgate.model.http import Answer, Headers, Request, Response, Route, json_response
 from headgate.services.coordinator.evidence import EvidenceRoutes
+from headgate.services.coordinator.groups import GroupRoutes
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.routes import CoordinatorRoutes
 from headgate.services.principals import KnownPrincipals
@@ -27,7 +28,7 @@ from tests.api.serving import routes_of_gateway, routes_of_ingest
 from tests.services.gateway.access import bearer, knowing, token
 
 NOW_MS = ScriptedMachine().wall_ms()
-ANY = {"name": "flights", "number": "0", "id": "1", "folder": "f", "partition": "0"}
+ANY = {"name": "flights", "number": "0", "id": "1", "folder": "f", "partition": "0", "group": "g"}
 
 TOKENS = (
     token("producer", "produce on flights"),
@@ -107,8 +108,8 @@ GRANTED: dict[str, set[str]] = {
         f"DELETE {CONNECTOR}/snapshot",
         *(f"POST {CONNECTOR}/{what}" for what in ("pause", "resume", "skip", "reset")),
     },
-    "read-groups": set(),
-    "write-groups": set(),
+    "read-groups": {"GET /v1/groups", "GET /v1/groups/{name}/{group}"},
+    "write-groups": {"POST /v1/groups/{name}/{group}/reset"},
     "read-tokens": {"GET /v1/tokens"},
     "write-tokens": {"POST /v1/tokens", "DELETE /v1/tokens/{name}"},
     "read-settings": set(),
@@ -128,6 +129,7 @@ def routes() -> dict[str, Route]:
         term=nothing,
         letters=_letters(),
         evidence=EvidenceRoutes(nothing, nothing, machine),
+        groups=GroupRoutes(nothing, nothing, nothing),
         machine=machine,
         failures=nothing,
     )

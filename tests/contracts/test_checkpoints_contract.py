@@ -526,3 +526,46 @@ async def test_processes_that_start_together_share_one_store(positions: Opened) 
     assert found[REF] == Position(sum(won), Tally(unmatched=sum(won)))
     assert sum(won) > 0
     assert [found[PartitionRef("own", number)].settled for number in range(4)] == [20] * 4
+
+
+async def test_what_is_put_ahead_is_told_to_the_next_to_claim_it(positions: Opened) -> None:
+    """Its position stays: whoever claims it has to tell its consumer first."""
+    gateway, operator = positions.checkpoints(), positions.checkpoints()
+    await gateway.claim(OF_GROUP, Fence(1))
+    await gateway.save(OF_GROUP, Fence(1), 10, Tally())
+    await operator.put_ahead(OF_GROUP, 30)
+    await gateway.save(OF_GROUP, Fence(1), 12, Tally())
+    for fence in (Fence(2), Fence(3)):
+        assert await positions.checkpoints().claim(OF_GROUP, fence) == Position(12, skip_to=30)
+    await gateway.save(OF_GROUP, Fence(3), 30, Tally())
+    found = await gateway.claim(OF_GROUP, Fence(4))
+    assert (found.settled, found.skip_to <= found.settled) == (30, True), "it means nothing there"
+
+
+async def test_one_that_nobody_had_can_be_put_ahead(positions: Opened) -> None:
+    await positions.checkpoints().put_ahead(OF_GROUP, 30)
+    assert await positions.checkpoints().claim(OF_GROUP, Fence(1)) == Position(0, skip_to=30)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_what_is_wanted_last_counts(positions: Opened, seed: int) -> None:
+    chance, store = random.Random(seed), positions.checkpoints()
+    await store.claim(OF_GROUP, Fence(1))
+    await store.save(OF_GROUP, Fence(1), 10, Tally())
+    await store.put_back(OF_GROUP, 4, 10)
+    await store.put_ahead(OF_GROUP, 30)
+    if chance.random() < 0.5:
+        assert await store.claim(OF_GROUP, Fence(2)) == Position(10, skip_to=30)
+    await store.put_back(OF_GROUP, 6, 10)
+    assert (await store.claim(OF_GROUP, Fence(3))) == Position(6, again_to=10, ahead_to=10)
+
+
+async def test_a_groups_positions_are_found_without_claiming_them(positions: Opened) -> None:
+    store = positions.checkpoints()
+    other = Group("@group/flights/radars", "flights", "radars", 4).position_ref(3, 0)
+    for ref, settled in ((OF_GROUP, 7), (other, 9), (REF, 11)):
+        await store.claim(ref, Fence(1))
+        await store.save(ref, Fence(1), settled, Tally())
+    assert await store.of_group("@group/flights/radar") == {OF_GROUP: Position(7)}
+    assert await store.of_group("@group/flights/rada") == {}
+    await store.save(OF_GROUP, Fence(1), 8, Tally())

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 import structlog
 
+from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.adapters.memory.letters import MemoryLetterStore
+from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.answering import HttpApp
 from headgate.decide.coordination.failures import TermFailures
@@ -23,6 +25,7 @@ from headgate.model.http import Request, Response
 from headgate.model.letters import NewLetter
 from headgate.ports.letters import Fences
 from headgate.services.coordinator.evidence import EvidenceRoutes
+from headgate.services.coordinator.groups import GroupRoutes
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.routes import CoordinatorRoutes
 from headgate.services.coordinator.service import PATIENCE
@@ -87,6 +90,7 @@ class World:
                 machine=self.stage.machine,
             ),
             evidence=EvidenceRoutes(lambda: term, self.letters, self.stage.machine),
+            groups=GroupRoutes(lambda: term, MemoryCheckpointStore(), MemoryLogReader()),
             failures=TermFailures(PATIENCE),
             machine=self.stage.machine,
         )

@@ -80,6 +80,9 @@ COMMANDS = {
     "explain": LazyCommand(
         "headgate.cli.explain:explain", "Say what became of a record, and why (not) for whom."
     ),
+    "group": LazyCommand(
+        "headgate.cli.group:app", "Look at consumer groups, and have one begin elsewhere."
+    ),
     "filter": LazyCommand("headgate.cli.filter:app", "Try a filter on documents."),
     "status": LazyCommand("headgate.cli.status:status", "Show nodes, topics, moves and lag."),
     "dlq": LazyCommand(

@@ -67,6 +67,19 @@ class CheckpointStore(Protocol):
         where nobody has claimed it yet. Durable on return.
         """
 
+    async def put_ahead(self, ref: PartitionRef, settled: int) -> None:
+        """An operator wants nothing up to `settled`, of a position of a consumer group, whether it
+        was claimed before or not.
+
+        Its holder goes on as before; whoever claims it learns that nothing up to there is to be
+        read, and the consumer told (`Position.skip_to`). Of this and `put_back`, what is wanted
+        last counts. Durable on return.
+        """
+
+    async def of_group(self, group_id: str) -> dict[PartitionRef, Position]:
+        """Every stored position of a consumer group's targets, as it is: nothing is claimed by
+        looking, and a wish that nobody has taken up isn't in it."""
+
     async def list(self) -> dict[PartitionRef, Position]:
         """Every stored position of a topic's partitions; one that can't be read keeps nobody from
         the others (`Position.unreadable`).

@@ -219,6 +219,9 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
     assert document["openapi"].startswith("3.1")
     assert set(document["paths"]) == {
         "/v1/explain",
+        "/v1/groups",
+        "/v1/groups/{name}/{group}",
+        "/v1/groups/{name}/{group}/reset",
         "/v1/tickets",
         "/v1/tokens",
         "/v1/tokens/{name}",

@@ -31,6 +31,7 @@ from headgate.decide.lane.checkpoints import (
     noted,
     put,
     stopped,
+    wanted_ahead,
     wanted_back,
 )
 from headgate.errors import Fenced, NoPosition, StorageFailed
@@ -55,6 +56,9 @@ SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic < ?
 UNION ALL SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic >= ?
 """  # noqa: S608 - names from here
 """Two ranges of the key, around the positions of consumer groups."""
+_OF_GROUP = f"""
+SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic >= ? AND topic < ?
+"""  # noqa: S608 - names from here
 
 
 class EmbeddedCheckpointStore:
@@ -93,6 +97,12 @@ class EmbeddedCheckpointStore:
 
     async def put_back(self, ref: PartitionRef, settled: int, until: int) -> None:
         await self._change(ref, lambda stored: wanted_back(stored, settled, until))
+
+    async def put_ahead(self, ref: PartitionRef, settled: int) -> None:
+        await self._change(ref, lambda stored: wanted_ahead(stored, settled))
+
+    async def of_group(self, group_id: str) -> dict[PartitionRef, Position]:
+        return await self._run(partial(self._of_group, group_id))
 
     async def list(self) -> dict[PartitionRef, Position]:
         return await self._run(self._list)
@@ -140,6 +150,15 @@ class EmbeddedCheckpointStore:
         with storage_errors("reading the positions"):
             found: builtins.list[tuple[Any, ...]] = (
                 self._opened().execute(_OF_TOPICS, (PREFIX, PREFIX_END)).fetchall()
+            )
+        stored = [(PartitionRef(*row[:2]), row[2:]) for row in found]
+        return {ref: listed(partial(_checkpoint, ref, row)) for ref, row in stored}
+
+    def _of_group(self, group_id: str) -> dict[PartitionRef, Position]:
+        with storage_errors("reading the positions of a group"):
+            ends = f"{group_id}/", f"{group_id}0"  # what comes behind the slash
+            found: builtins.list[tuple[Any, ...]] = (
+                self._opened().execute(_OF_GROUP, ends).fetchall()
             )
         stored = [(PartitionRef(*row[:2]), row[2:]) for row in found]
         return {ref: listed(partial(_checkpoint, ref, row)) for ref, row in stored}

@@ -22,6 +22,7 @@ from headgate.decide.lane.checkpoints import (
     noted,
     put,
     stopped,
+    wanted_ahead,
     wanted_back,
 )
 from headgate.errors import NoPosition
@@ -85,6 +86,21 @@ class EtcdCheckpointStore:
             lambda stored: wanted_back(stored, settled, until),
             what=f"putting back the position of {ref}",
         )
+
+    async def put_ahead(self, ref: PartitionRef, settled: int) -> None:
+        await self._change(
+            ref,
+            lambda stored: wanted_ahead(stored, settled),
+            what=f"putting ahead the position of {ref}",
+        )
+
+    async def of_group(self, group_id: str) -> dict[PartitionRef, Position]:
+        folder = self._connection.key(GROUPS_FOLDER, "")
+        prefix = self._connection.key(GROUPS_FOLDER, group_id, "")
+        found: aetcd.GetRange = await self._connection.run(
+            lambda client: client.get_prefix(prefix), what="reading the positions of a group"
+        )
+        return {_ref(kv.key, folder): listed(partial(_decoded, kv)) for kv in found}
 
     async def list(self) -> dict[PartitionRef, Position]:
         folder = self._connection.key(FOLDER, "")

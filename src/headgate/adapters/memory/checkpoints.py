@@ -16,6 +16,7 @@ from headgate.decide.lane.checkpoints import (
     noted,
     put,
     stopped,
+    wanted_ahead,
     wanted_back,
 )
 from headgate.model.event import Fence, PartitionRef
@@ -59,6 +60,18 @@ class MemoryCheckpointStore:
     async def put_back(self, ref: PartitionRef, settled: int, until: int) -> None:
         self.stored[ref] = wanted_back(self.stored.get(ref), settled, until)
         await asyncio.sleep(0)
+
+    async def put_ahead(self, ref: PartitionRef, settled: int) -> None:
+        self.stored[ref] = wanted_ahead(self.stored.get(ref), settled)
+        await asyncio.sleep(0)
+
+    async def of_group(self, group_id: str) -> dict[PartitionRef, Position]:
+        await asyncio.sleep(0)
+        return {
+            ref: one.position
+            for ref, one in self.stored.items()
+            if ref.topic.startswith(f"{group_id}/")
+        }
 
     async def list(self) -> dict[PartitionRef, Position]:
         await asyncio.sleep(0)

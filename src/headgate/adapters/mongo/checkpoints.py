@@ -8,6 +8,7 @@ position back. Never shows the address with its password.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Collection
 from functools import partial
 from typing import Any
@@ -41,6 +42,7 @@ from headgate.decide.lane.checkpoints import (
     fenced,
     listed,
     put,
+    wanted_ahead,
 )
 from headgate.errors import Fenced, InvalidConfig, NoPosition, StorageFailed
 from headgate.model.event import Fence, PartitionRef
@@ -132,6 +134,23 @@ class MongoCheckpointStore:
                 {"_id": _key(ref), "$or": [_NOT_WANTED_BACK, {"back_to": {"$gt": settled}}]},
                 {"$set": {"back_to": settled}},
             )
+            await self._positions.update_one({"_id": _key(ref)}, {"$set": {"skip_to": 0}})
+
+    async def put_ahead(self, ref: PartitionRef, settled: int) -> None:
+        async with self._errors(f"putting ahead the position of {ref}"):
+            for _ in range(TRIES):
+                stored = await self._stored(ref)
+                if await self._replaced(ref, stored, wanted_ahead(stored, settled)):
+                    return
+            raise _contended(ref, "putting ahead")
+
+    async def of_group(self, group_id: str) -> dict[PartitionRef, Position]:
+        ids = {"_id": {"$regex": f"^{re.escape(group_id)}/"}}
+        async with self._errors("reading the positions of a group"):
+            return {
+                _ref(one): listed(partial(_checkpoint, one))
+                async for one in self._positions.find(ids)
+            }
 
     async def list(self) -> dict[PartitionRef, Position]:
         async with self._errors("reading the positions"):

@@ -73,6 +73,10 @@ ROUTES: Mapping[tuple[str, str], Need] = {
     ("POST", "/v1/nodes/{name}/drain"): _granted("write", "nodes"),
     ("DELETE", "/v1/nodes/{name}/drain"): _granted("write", "nodes"),
     ("POST", "/v1/nodes/{name}/restart"): _granted("write", "nodes"),
+    # --- consumer groups
+    ("GET", "/v1/groups"): _granted("read", "groups"),
+    ("GET", "/v1/groups/{name}/{group}"): _granted("read", "groups"),
+    ("POST", "/v1/groups/{name}/{group}/reset"): _granted("write", "groups"),
     # --- letters
     ("GET", "/v1/dead-letters"): _READ_LETTERS,
     ("GET", "/v1/dead-letters/{id}"): _READ_LETTERS,

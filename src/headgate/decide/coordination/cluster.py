@@ -34,7 +34,7 @@ from headgate.decide.coordination.effects import (
     Send,
     Unclaimed,
 )
-from headgate.decide.coordination.groups import consuming, sharing
+from headgate.decide.coordination.groups import consuming, regrouping, sharing
 from headgate.decide.coordination.lanes import hints, windows
 from headgate.decide.coordination.members import grace, membership, tokens
 from headgate.decide.coordination.members.members import Member
@@ -538,6 +538,13 @@ class Cluster(State):
         if error is not None:
             return [Refuse(error)]
         return resetting.begin(self, ref, reset, now_ms)
+
+    @whole
+    def regroup(self, group_id: str, wanted: Collection[int]) -> list[Effect]:
+        """The positions of a group are noted to go elsewhere, in as many partitions as were
+        `wanted`: whoever owns its targets claims them anew."""
+        error = operating.learning_refusal(self) or regrouping.refusal(self, group_id, wanted)
+        return [Refuse(error)] if error is not None else sharing.renew_group(self, group_id)
 
     @whole
     def drain(self, node_id: str, now_ms: int, *, draining: bool = True) -> list[Effect]:

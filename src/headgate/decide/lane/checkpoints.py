@@ -135,7 +135,14 @@ def wanted_back(stored: Checkpoint | None, settled: int, until: int) -> Checkpoi
     held = stored or Checkpoint(0, 0, 0, settled=0)
     back_to = settled if held.back_to == NOWHERE else min(settled, held.back_to)
     ahead_to = max(held.ahead_to, until) if held.epoch else 0
-    return msgspec.structs.replace(held, back_to=back_to, ahead_to=ahead_to)
+    return msgspec.structs.replace(held, back_to=back_to, ahead_to=ahead_to, skip_to=0)
+
+
+def wanted_ahead(stored: Checkpoint | None, settled: int) -> Checkpoint:
+    """What to store when an operator wants nothing up to `settled`, whoever holds it: who claims it
+    next begins behind that. What was wanted back before isn't any more."""
+    held = stored or Checkpoint(0, 0, 0, settled=0)
+    return msgspec.structs.replace(held, skip_to=settled, back_to=NOWHERE)
 
 
 def moved(

@@ -38,6 +38,7 @@ from headgate.ports.machine import Machine
 from headgate.release import release
 from headgate.services.coordinator.connectors import ConnectorRoutes
 from headgate.services.coordinator.evidence import EvidenceRoutes
+from headgate.services.coordinator.groups import GroupRoutes
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.subscriptions import SubscriptionRoutes
 from headgate.services.coordinator.term import Term
@@ -65,6 +66,7 @@ class CoordinatorRoutes:
         term: Callable[[], Term],
         letters: LetterRoutes,
         evidence: EvidenceRoutes,
+        groups: GroupRoutes,
         machine: Machine,
         failures: TermFailures,
         principals: KnownPrincipals | None = None,
@@ -77,6 +79,7 @@ class CoordinatorRoutes:
         self._tokens = TokenRoutes(term, principals, machine)
         self._subscriptions = SubscriptionRoutes(term, machine)
         self._evidence = evidence
+        self._groups = groups
         self._machine = machine
         self.vitals = Vitals(term, self._described, failures, machine)
         self.url = ""
@@ -103,6 +106,7 @@ class CoordinatorRoutes:
             *self._tokens.table(),
             *self._subscriptions.table(),
             *self._evidence.table(),
+            *self._groups.table(),
         ]
 
     # --- topics --------------------------------------------------------------------------------

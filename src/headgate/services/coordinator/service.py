@@ -41,6 +41,7 @@ from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
 from headgate.services.coordinator.evidence import EvidenceRoutes
+from headgate.services.coordinator.groups import GroupRoutes
 from headgate.services.coordinator.letters import LetterRoutes
 from headgate.services.coordinator.routes import CoordinatorRoutes
 from headgate.services.coordinator.sweeping import sweep_letters
@@ -134,6 +135,7 @@ class Coordinator:
                 machine=ports.machine,
             ),
             evidence=EvidenceRoutes(self._leading, ports.letters, ports.machine),
+            groups=GroupRoutes(self._leading, ports.checkpoints, ports.reader),
         )
         self._term: Term | None = None
         self._leader: Leader | None = None

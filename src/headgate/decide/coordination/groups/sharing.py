@@ -179,10 +179,19 @@ def overtaken(
 def renew(state: State, topics: Collection[str]) -> list[Effect]:
     """Positions of the groups of these topics are to go back: whoever owns a target claims it anew,
     and begins there. What is on its way elsewhere goes on its way, and its donor is asked anew."""
+    return _renewed(state, [one for one in state.groups.all() if one.topic in topics])
+
+
+def renew_group(state: State, group_id: str) -> list[Effect]:
+    """Likewise of one group, whose positions are to go elsewhere."""
+    return _renewed(state, [state.groups.by_id[group_id]])
+
+
+def _renewed(state: State, some: Iterable[Group]) -> list[Effect]:
     groups = state.groups
     touched: set[Key] = set()
-    for group in groups.all():
-        for ref in group.refs() if group.topic in topics else ():
+    for group in some:
+        for ref in group.refs():
             if groups.targets.is_owned(ref):
                 owner = groups.targets.take(ref, groups.targets.owners[ref].node_id)
                 touched.add((group.id, owner.node_id))

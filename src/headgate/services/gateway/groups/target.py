@@ -131,6 +131,7 @@ class Target:
         # So does one that has processed some ahead of where it stands.
         told = {n: starts[n] for n, one in found.items() if one.ahead_to > starts[n]}
         lost = {n for n, one in found.items() if one.redeliver_to > one.settled}
+        skipped = {n: one.skip_to for n, one in found.items() if one.skip_to > starts[n]}
         put_back = await self._end_of(topic, starts) if from_the_end else {}
         gone_back |= put_back
         lost |= put_back.keys()
@@ -153,6 +154,9 @@ class Target:
                 subscriber.feed.goes_back(partition, 0, seq + 1, "lost_history")
             else:
                 subscriber.feed.goes_back(partition, seq, seq + 1, "reset")
+        for partition, seq in skipped.items():
+            # Its position stays until the consumer has taken in that nothing up to there comes.
+            subscriber.feed.goes_back(partition, starts[partition], seq + 1, "gap")
         self._hand = subscriber.unprocessed = InHand(starts, saved)
         tried = {n: one.tried for n, one in found.items() if n not in put_back}
         self._failing = self._nothing_failed(tried)

@@ -41,6 +41,7 @@ from headgate.model.api import (
     TopologyAnswer,
     WhereToSubscribe,
 )
+from headgate.model.groups_api import GroupInfo, GroupList, GroupReset, ResetGroup
 from headgate.model.http import (
     JSON,
     Handler,
@@ -212,6 +213,7 @@ class PublicRoutes:
             *self._explaining.table(),
             *self._connectors.table(),
             *self._letters(),
+            *self._groups(),
             *self._tokens(),
             *self._sessions.table(),
             Route(
@@ -268,6 +270,22 @@ class PublicRoutes:
             Route("GET", one, ask, "Show a letter with its event.", response=LetterInfo),
             Route("DELETE", one, ask, "Delete a dead letter.", status=204),
             Route("POST", f"{one}/retry", ask, "Send a dead letter again.", response=LetterInfo),
+        ]
+
+    def _groups(self) -> list[Route]:
+        ask, base = self._leader.forward, "/v1/groups"
+        one = base + "/{name}/{group}"
+        return [
+            Route("GET", base, ask, "List the consumer groups.", response=GroupList),
+            Route("GET", one, ask, "Describe a group of the topic.", response=GroupInfo),
+            Route(
+                "POST",
+                f"{one}/reset",
+                ask,
+                "Have a group begin elsewhere, or say what that means.",
+                ResetGroup,
+                GroupReset,
+            ),
         ]
 
     def _tokens(self) -> list[Route]:
