@@ -146,19 +146,19 @@ class EmbeddedCheckpointStore:
             else:
                 future.set_result(outcome)
 
-    def _list(self) -> dict[PartitionRef, Position]:
-        with storage_errors("reading the positions"):
-            found: builtins.list[tuple[Any, ...]] = (
-                self._opened().execute(_OF_TOPICS, (PREFIX, PREFIX_END)).fetchall()
-            )
-        stored = [(PartitionRef(*row[:2]), row[2:]) for row in found]
-        return {ref: listed(partial(_checkpoint, ref, row)) for ref, row in stored}
-
     def _of_group(self, group_id: str) -> dict[PartitionRef, Position]:
         with storage_errors("reading the positions of a group"):
             ends = f"{group_id}/", f"{group_id}0"  # what comes behind the slash
             found: builtins.list[tuple[Any, ...]] = (
                 self._opened().execute(_OF_GROUP, ends).fetchall()
+            )
+        stored = [(PartitionRef(*row[:2]), row[2:]) for row in found]
+        return {ref: listed(partial(_checkpoint, ref, row)) for ref, row in stored}
+
+    def _list(self) -> dict[PartitionRef, Position]:
+        with storage_errors("reading the positions"):
+            found: builtins.list[tuple[Any, ...]] = (
+                self._opened().execute(_OF_TOPICS, (PREFIX, PREFIX_END)).fetchall()
             )
         stored = [(PartitionRef(*row[:2]), row[2:]) for row in found]
         return {ref: listed(partial(_checkpoint, ref, row)) for ref, row in stored}

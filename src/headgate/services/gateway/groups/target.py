@@ -148,15 +148,15 @@ class Target:
             )
         )
         self._subscriber = subscriber
+        for partition, seq in skipped.items():
+            # Its position stays until the consumer has taken in that nothing up to there comes.
+            subscriber.feed.goes_back(partition, starts[partition], seq + 1, "gap")
         self.starts = subscriber.starts
         for partition, seq in (told | gone_back).items():
             if partition in lost:
                 subscriber.feed.goes_back(partition, 0, seq + 1, "lost_history")
             else:
                 subscriber.feed.goes_back(partition, seq, seq + 1, "reset")
-        for partition, seq in skipped.items():
-            # Its position stays until the consumer has taken in that nothing up to there comes.
-            subscriber.feed.goes_back(partition, starts[partition], seq + 1, "gap")
         self._hand = subscriber.unprocessed = InHand(starts, saved)
         tried = {n: one.tried for n, one in found.items() if n not in put_back}
         self._failing = self._nothing_failed(tried)
