@@ -124,6 +124,7 @@ class GroupRoutes:
                 f"more positions than the {POSITIONS_MAX:,} that are reset at a time"
             )
         wanted = await self._wanted(group, body.to, extents)
+        wanted = regrouping.in_order(term.cluster.topics[group.topic], wanted)
         positions = await self._checkpoints.of_group(group.id)
         planned = regrouping.plan(group, positions, wanted)
         if not body.dry_run:

@@ -17,10 +17,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from headgate.decide.coordination.state import State
+from headgate.decide.log.lineage import lineage_of
 from headgate.errors import HeadgateError, NotFound, NotNow
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group
 from headgate.model.position import Position
+from headgate.model.topology import Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,17 @@ def refusal(
     if wanted is not None and set(wanted) != {ref.partition for ref in topic.all_refs()}:
         return NotNow(f"{group.topic} has got other partitions meanwhile; try again")
     return None
+
+
+def in_order(topic: Topic, wanted: Mapping[int, int]) -> dict[int, int]:
+    """`wanted` with what has to come along: whoever gets older events of a key again gets the newer
+    ones, too, which are in another partition where the topic was repartitioned since. By the time
+    alone they needn't: the clocks of those who appended them may differ."""
+    lineage, found = lineage_of(topic), dict(wanted)
+    for number, seq in wanted.items():
+        for other, begin in lineage.behind(number, seq).items():
+            found[other] = min(begin, found.get(other, begin))
+    return found
 
 
 def plan(
