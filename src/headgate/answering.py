@@ -72,6 +72,10 @@ class HttpApp:
             if error.status >= 500 and not isinstance(error, errors.NotNow):
                 log.warning("%s %s failed: %s", request.method, request.path, error)
             answer = error_response(error)
+        except RecursionError:
+            answer = error_response(
+                errors.InvalidRequest("the request nests too deeply to be read")
+            )
         except msgspec.DecodeError as error:
             answer = error_response(errors.InvalidRequest(f"the request is not valid: {error}"))
         except Exception:

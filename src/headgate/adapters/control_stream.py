@@ -49,6 +49,9 @@ WELCOME_TIMEOUT_S = 5.0
 SILENT_CHECK_INS = 3
 """A coordinator that says nothing for as long as so many of them take is as good as gone."""
 
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What reading a message raises: what isn't of its form, is no UTF-8, or nests without end."""
+
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode_from_coordinator = msgspec.msgpack.Decoder(FromCoordinator).decode
 decode_to_coordinator: Callable[[bytes], ToCoordinator] = msgspec.msgpack.Decoder(
@@ -150,7 +153,7 @@ class StreamSession:
                 if await self._converse(address):
                     backoff_s = BACKOFF_FIRST_S
                     self._leader = address  # the one to try first when this stream broke
-            except (OSError, TimeoutError, msgspec.MsgspecError):
+            except (OSError, TimeoutError, *UNREADABLE):
                 pass  # whatever it was, the next connection starts afresh
             if self._closing:
                 return
@@ -321,7 +324,7 @@ class ServerStream:
             async with self._large:
                 await asyncio.sleep(0)  # everybody else has a turn between two of these
                 return decode_to_coordinator(data)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise InvalidRequest(
                 f"what it says can't be read ({error}); run one version of Headgate everywhere"
             ) from error

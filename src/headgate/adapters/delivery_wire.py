@@ -34,6 +34,8 @@ NODE_HEADER = "x-streamer-node"
 AUTHORIZATION = "authorization"
 
 PREPARED_MAX = 64
+UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
+"""What reading raises: what is no JSON, or not of its form, is no UTF-8, or nests without end."""
 
 Bytes = bytes | memoryview
 Admit = Callable[[str, str], None]
@@ -167,7 +169,7 @@ class LinesBatch:
         """As the lane wrote them: from a router that is older they are the events' ids alone."""
         try:
             identities = _decode_identities(self._lines[0])
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise _invalid(error) from error
         if len(identities) != len(self.outline):
             raise _invalid("it isn't what its outline says")
@@ -188,7 +190,7 @@ class LinesBatch:
                     for _, names in zip(run.seqs, run.subscriptions, strict=True)
                 ]
             )
-        except (msgspec.DecodeError, ValueError) as error:
+        except UNREADABLE as error:
             raise _invalid(error) from error
 
 
@@ -221,7 +223,7 @@ def read_batch(data: bytes, start: int = 0) -> Batch:
         raise _invalid("there is nothing behind its outline")
     try:
         outline = _decode_outline(memoryview(data)[start:end])
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise _invalid(error) from error
     return LinesBatch(outline, data, end + 1)
 
@@ -229,7 +231,7 @@ def read_batch(data: bytes, start: int = 0) -> Batch:
 def _read_whole(data: Bytes) -> DeliveryBatch:
     try:
         return _decode_batch(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise _invalid(error) from error
 
 

@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from headgate.adapters.delivery_outcome import Refusal, checked, refused
-from headgate.adapters.delivery_wire import encode_answer, read_answer, read_batch
+from headgate.adapters.delivery_wire import UNREADABLE, encode_answer, read_answer, read_batch
 from headgate.errors import HeadgateError, InvalidRequest, NotNow
 from headgate.model.delivery import (
     SETTLING_VERDICTS,
@@ -152,7 +152,7 @@ def _delivery(event: Any) -> Delivery:
         raise InvalidRequest(f"event {event.event_id} has no event_type that is known")
     try:
         document = msgspec.json.decode(event.payload or b"null", type=msgspec.Raw)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise InvalidRequest(f"the payload of event {event.event_id} is not JSON") from error
     return Delivery(
         topic=event.topic,
@@ -181,6 +181,6 @@ def _headers(event: Any) -> msgspec.Raw | msgspec.UnsetType:
         return msgspec.UNSET
     try:
         msgspec.json.decode(event.headers, type=dict[str, str])
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise InvalidRequest(f"the headers of event {event.event_id} are no texts") from error
     return msgspec.Raw(event.headers)

@@ -30,6 +30,8 @@ from headgate.model.http import encode_json, error_body
 from headgate.ports.connection import Peer, Reception, Visit
 
 WRITE_BUFFER_BYTES = 256 * 1024
+HANDSHAKE_TIMEOUT_S = 5.0
+"""Whoever connects has asked for a WebSocket by then, or is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,11 @@ class PingTimes:
 class PicowsListener:
     """Implements ports.connection.ConnectionListener."""
 
-    def __init__(self, pings: PingTimes | None = None) -> None:
+    def __init__(
+        self, pings: PingTimes | None = None, *, handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S
+    ) -> None:
         self._pings = pings or PingTimes()
+        self._handshake_timeout_s = handshake_timeout_s
         self._reception: Reception
         self._server: asyncio.Server | None = None
 
@@ -56,6 +61,7 @@ class PicowsListener:
         self._server = await ws_create_server(
             self._accept,
             sock=listener,
+            websocket_handshake_timeout=self._handshake_timeout_s,
             enable_auto_ping=True,
             auto_ping_idle_timeout=self._pings.after_idle_s,
             auto_ping_reply_timeout=self._pings.timeout_s,

@@ -147,7 +147,7 @@ class TakingIn:
             body = await request.body(BODY_BYTES_MAX, arrived=place.arrived)
             try:
                 asked = _decode_request(body)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise errors.InvalidRequest(f"the request body is not valid: {error}") from error
             del body  # the events have their own documents
         taken = await self._here(ref, asked.mark, asked.events, version=asked.version)
