@@ -142,6 +142,20 @@ async def test_a_paused_connector_reads_no_rows_and_goes_on_later(stage: Stage) 
 
 
 @on_a_stage
+async def test_who_rests_behind_the_rows_of_a_snapshot_is_looked_after(stage: Stage) -> None:
+    """The origin knows its positions, and no places behind them."""
+    stage.history.commit(*(row(f"k{number}", 0) for number in range(20)))
+    await stage.until(lambda: not stage.behind())
+    stage.take_snapshot()
+    await stage.publish()
+    await stage.until_taken()
+    stage.connector = replace(stage.connector, paused=True, begun=True)
+    await stage.publish()
+    await stage.until_state("paused")
+    await stage.until(lambda: (said := stage.report()) is not None and said.lag_records == 0)
+
+
+@on_a_stage
 async def test_an_origin_that_is_away_is_said_and_gone_on_with(stage: Stage) -> None:
     stage.history.commit(*(row(f"k{number}", 0) for number in range(40)))
     await stage.until(lambda: not stage.behind())

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from headgate import errors
+from headgate.decide.connectors.snapshots.places import of_stream
 from headgate.model.connector import Connector, ConnectorReport
 from headgate.ports.log import LogReader
 from headgate.ports.origin import Origin, Standing
@@ -71,6 +72,6 @@ class Resting:
         self._standing.stands_at(seen.resume)
         origin = self._open_origin()
         try:
-            return await origin.standing(seen.resume)
+            return await origin.standing(of_stream(seen.resume))
         finally:
             await origin.close()
