@@ -227,6 +227,12 @@ async def test_no_refusal_says_more_than_what_is_missing() -> None:
     assert "read:topics on flights" in error["message"]
 
 
+async def test_who_has_to_say_who_they_are_is_told_how() -> None:
+    answer = await ask("GET /v1/topics", "nobody")
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert "Authorization: Bearer" in msgspec.json.decode(answer.body)["error"]["message"]
+
+
 async def test_a_route_without_a_row_is_for_nobody() -> None:
     served = HttpApp([Route("GET", "/v1/new", _done)], gate=_principals())
     request = Request.to("GET", "/v1/new", "", receive_of(b""), Headers(bearer("admin").items()))

@@ -180,6 +180,7 @@ class JoinGroup(Message, frozen=True, kw_only=True):
     `incarnation` differs for every process. `keys` (how many are expected, 0: nobody knows),
     `where` and `starts` make the group, if there is none yet. A consumer that is still there after
     a broken stream is announced again, with the group it is `known` to be in and what it `owns`.
+    One that is `restricted` may not be told what others see.
     """
 
     topic: str
@@ -191,6 +192,7 @@ class JoinGroup(Message, frozen=True, kw_only=True):
     starts: tuple[int, ...] = ()
     known: Group | None = None
     owns: tuple[Owner, ...] = ()
+    restricted: bool = False
 
 
 class LeaveGroup(Message, frozen=True):

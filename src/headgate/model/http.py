@@ -209,6 +209,8 @@ def error_response(error: errors.HeadgateError) -> Response:
         headers["retry-after"] = str(max(1, round(error.retry_after_s)))
     if isinstance(error, errors.MethodNotAllowed):
         headers["allow"] = error.allow
+    if isinstance(error, errors.Unauthorized):
+        headers["www-authenticate"] = "Bearer"
     return json_response(body, error.status, headers)
 
 

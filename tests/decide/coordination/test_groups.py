@@ -155,6 +155,14 @@ def test_the_filter_of_a_group_is_named_to_whoever_brings_another(place: Place) 
     assert "has the filter alt > 5; join with that" in place.refused().reason
 
 
+def test_who_may_not_know_what_others_see_is_not_told_their_filter(place: Place) -> None:
+    place.join("one", where='tenant == "theirs"')
+    place.join("two", where='tenant == "mine"', restricted=True)
+    reason = place.refused().reason
+    assert "another filter" in reason
+    assert "theirs" not in reason
+
+
 def test_groups_and_the_same_consumer_id_in_them_are_apart(place: Place) -> None:
     place.join("one")
     place.join("one", group="tower", incarnation="2")

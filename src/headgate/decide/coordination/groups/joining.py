@@ -31,6 +31,11 @@ def refusal(state: State, key: Key, gateway_id: str, message: JoinGroup) -> Head
         return unknown_topic(message.topic, state.topics)
     asked = message.known or message
     if group is not None and asked.where != group.where:
+        if message.restricted:  # the filter may have what another one is granted in it
+            return InvalidRequest(
+                f"group {message.group} of topic {message.topic} has another filter than you ask "
+                "for together with what you are granted; choose another group"
+            )
         has = "no filter" if group.where is None else f"the filter {group.where}"
         return InvalidRequest(
             f"group {message.group} of topic {message.topic} has {has}; join with that, or choose "

@@ -155,6 +155,7 @@ class Consumers:
             keys=request.keys,
             where=where,
             starts=tuple(starts[number] for number in sorted(starts)),
+            restricted=principal is not None,
         )
 
     def _start_of(self, request: Join) -> Start:
@@ -232,6 +233,7 @@ class Consumers:
             starts=asked.starts,
             known=consumer.group,
             owns=consumer.owned(),
+            restricted=asked.restricted,
         )
 
     def heard(self, message: AssignTargets | RefuseConsumer | LetGo) -> None:
