@@ -157,6 +157,9 @@ class IdentifiedPeer:
                 self._renew(principal)
         except errors.HeadgateError as error:
             self.fail(error)
+        except Exception:
+            self.fail(errors.HeadgateError("something went wrong here; the server's log says what"))
+            raise
         finally:
             self._asking = None
 
