@@ -220,3 +220,23 @@ async def test_a_transaction_that_was_open_before_is_waited_for_and_named(
         await other.commit()
         assert len((await stream.chunk("public.t", "")).rows) == 2
     await other.close()
+
+
+async def test_a_table_that_is_rewritten_meanwhile_is_not_taken_for_an_empty_one(
+    database: Database,
+) -> None:
+    """Who took his view of the data before that would find nothing."""
+    await database.run("CREATE TABLE t (id int PRIMARY KEY, n int)")
+    await database.run("INSERT INTO t SELECT i, i FROM generate_series(1, 5) i")
+    other = await psycopg.AsyncConnection.connect(database.dsn)
+    async with a_stream(database.dsn) as stream:
+        assert len((await stream.chunk("public.t", "")).rows) == 5
+        await other.execute("ALTER TABLE t ALTER n TYPE bigint USING n * 2")
+        reading = asyncio.ensure_future(stream.chunk("public.t", ""))
+        query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 't'::regclass::oid"
+        async with asyncio.timeout(20):
+            while (await database.run(query))[0][0] == 0:  # noqa: ASYNC110 - the server's state
+                await asyncio.sleep(0.01)
+        await other.commit()
+        assert [row["n"] for row in documents(list((await reading).rows))] == [2, 4, 6, 8, 10]
+    await other.close()

@@ -39,6 +39,8 @@ CHUNK_TIMEOUT_S = 120.0
 LOOK_EVERY_S, WAIT_S = 0.05, 10.0
 """How often, and for how long, what was told is waited for to be seen."""
 
+_GONE = frozenset({"42P01", "3F000"})
+"""No such table, or schema."""
 _LISTING = """
 SELECT n.nspname || '.' || c.relname, c.reltuples::bigint, EXISTS (
     SELECT FROM pg_publication_tables p
@@ -135,7 +137,18 @@ class Tables:
 
     async def _chunk(self, connection: Connection, collection: str, behind: str) -> Chunk:
         schema, _, name = collection.partition(".")
-        async with self._seeing_all(connection):
+        try:
+            return await self._locked_chunk(connection, schema, name, behind)
+        except psycopg.Error as error:
+            if error.sqlstate in _GONE:
+                return Chunk([], "", None)
+            raise
+
+    async def _locked_chunk(
+        self, connection: Connection, schema: str, name: str, behind: str
+    ) -> Chunk:
+        collection = f"{schema}.{name}"
+        async with self._seeing_all(connection, sql.Identifier(schema, name)):
             found = await (
                 await connection.execute(_TABLE, (self._publication, schema, name))
             ).fetchall()
@@ -156,13 +169,19 @@ class Tables:
         return Chunk(rows, upto, next_one)
 
     @contextlib.asynccontextmanager
-    async def _seeing_all(self, connection: Connection) -> AsyncIterator[None]:
-        """A transaction in which all is there that the stream had told when this was called."""
+    async def _seeing_all(
+        self, connection: Connection, table: sql.Identifier
+    ) -> AsyncIterator[None]:
+        """A transaction in which all is there that the stream had told when this was called. It has
+        the table before it sees any of it: to who saw it before, a table that somebody rewrites
+        (ALTER TABLE) is empty afterwards."""
+        lock = sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(table)
         told = frozenset(self._decoding.told or ())
         deadline = asyncio.get_running_loop().time() + WAIT_S
         while True:
             await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
+                await connection.execute(lock)
                 seen = await _visible(connection)
                 before = {xid for xid in seen.open if xid < self._noted_from}
                 if not (lacking := seen.lacking(told) | before):
