@@ -41,6 +41,13 @@ PAGES = {
     "nodes": ("nodes", "dark"),
     "connectors": ("connectors", "light"),
 }
+DEMO = {
+    "demo": (WIDE, "light"),
+    "demo-dark": (WIDE, "dark"),
+    "demo-narrow": (NARROW, "light"),
+}
+DEMO_FLIES_MS = 8_000
+"""Until every aircraft has reported."""
 READY_S = 120.0
 TOPICS: dict[str, tuple[int, Placement]] = {
     "flights": (4, "keyed"),
@@ -71,6 +78,28 @@ async def picture(browser: Browser, url: str, name: str) -> None:
     await context.close()
 
 
+async def of_the_demo(browser: Browser) -> None:
+    """Its page, which only `headgate demo` has."""
+    command = [sys.executable, "-m", "headgate", "demo", "--seconds", "600"]
+    demo = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert demo.stdout is not None
+    try:
+        async with asyncio.timeout(READY_S):
+            while "in a browser: " not in (line := (await demo.stdout.readline()).decode()):
+                assert line, "headgate demo ended before it was ready"
+        for name, (size, scheme) in DEMO.items():
+            context = await browser.new_context(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
+            page = await context.new_page()
+            await page.goto(line.rpartition(" ")[2].strip())
+            await page.locator("#connection", has_text="live").wait_for()
+            await page.wait_for_timeout(DEMO_FLIES_MS)
+            await page.screenshot(path=FOLDER / f"{name}.png")
+            await context.close()
+    finally:
+        demo.terminate()
+        await demo.wait()
+
+
 async def make(url: str) -> None:
     program = find_chromium()
     if program is None:
@@ -81,6 +110,7 @@ async def make(url: str) -> None:
         narrow = [f"{name}-narrow" for name in ("overview", "records")]
         for name in [*PAGES, *narrow]:
             await picture(browser, url, name)
+        await of_the_demo(browser)
         await browser.close()
 
 

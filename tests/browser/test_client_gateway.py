@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from tests.services.gateway.world import World, running
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
+STREAM_QUIET_MS = 45_000
+"""That of client.js."""
 DEAD = "ws://127.0.0.1:9/v1/subscribe"
 
 
@@ -85,6 +88,21 @@ async def test_a_stream_that_is_lost_goes_on_where_it_was(listener: Listener, wo
     await world.produce({"n": 2})
     await listener.until("all.event", 2)
     assert await listener.seqs("all") == [1, 2]
+
+
+async def test_a_stream_that_nobody_answers_is_given_up(page: Page, world: World) -> None:
+    await page.clock.install()
+    await page.goto(world.gateway.url + BLANK_PATH)
+    listener = Listener(page)
+    asked = asyncio.Event()
+    await page.route("**/v1/subscribe?*", lambda _route: asked.set())
+    await listener.listen({"all": {}}, transport="sse")
+    await asyncio.wait_for(asked.wait(), 10)
+    await page.clock.run_for(STREAM_QUIET_MS)
+    await page.wait_for_function("() => headgate.reason === 'the stream is silent'")
+    await page.unroute("**/v1/subscribe?*")
+    await page.clock.run_for(1_000)
+    await listener.until_state("live")
 
 
 async def test_more_streams_than_a_browser_has_connections_are_refused(

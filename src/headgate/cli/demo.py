@@ -168,8 +168,13 @@ async def _perform(
     def named(address: str) -> None:
         display.named(address)
         if wanted.opens:
-            # It may take its time, or wait for the browser to end.
-            start_thread("browser", lambda: webbrowser.open(address))
+            start_thread("browser", lambda: open_page(address))
+
+    def open_page(address: str) -> None:
+        """In a thread: it may take its time, or wait for the browser to end."""
+        if not webbrowser.open(address):
+            sentence = f"no browser could be opened here; open {address} in one yourself"
+            loop.call_soon_threadsafe(display.say, sentence)
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -495,19 +495,21 @@ export class Headgate {
 
   async #follow(one, signal) {
     const quiet = new AbortController();
-    const answer = await this.#fetch(
-      `/v1/subscribe?${queryOf(one._question())}`,
-      AbortSignal.any([signal, quiet.signal]),
-      await this.#token(),
-    );
-    if (answer.status === 401) throw await errorIn(answer);
-    if (!answer.ok) return this.#refused(one, await errorIn(answer));
     let timer;
     const heard = () => {
       clearTimeout(timer);
       timer = setTimeout(() => quiet.abort(new Error("the stream is silent")), STREAM_QUIET_MS);
     };
     try {
+      const token = await this.#token();
+      heard(); // other tabs may have all connections that a browser allows
+      const answer = await this.#fetch(
+        `/v1/subscribe?${queryOf(one._question())}`,
+        AbortSignal.any([signal, quiet.signal]),
+        token,
+      );
+      if (answer.status === 401) throw await errorIn(answer);
+      if (!answer.ok) return this.#refused(one, await errorIn(answer));
       for await (const message of messagesOf(answer.body, heard)) {
         if (signal.aborted) return;
         if (message.type === "error" && message.error.code === "unauthorized") {
