@@ -23,7 +23,7 @@ from headgate.decide.explaining.verdicts import (
     told_of,
     unconcerned,
 )
-from headgate.errors import NotFound
+from headgate.errors import InvalidFilter, NotFound
 from headgate.model.event import PartitionRef
 from headgate.model.explain_api import (
     ExplainedEvidence,
@@ -164,7 +164,11 @@ def _explained(
     )
     if given.looked is None:
         return told
-    verdicts = verdict_on(given.looked, one.where, one.shard)
+    try:
+        verdicts = verdict_on(given.looked, one.where, one.shard)
+    except InvalidFilter as error:
+        why = f"its filter is another version's, and can't be asked here: {error.message}"
+        return replace(told, why=why)
     conditions = conditions_of(given.looked, one.where) if verdicts.mine else []
     if given.is_dry_run:
         gets_it: Told = ("matches", f"it would get it, by {one.gateway_id}")
