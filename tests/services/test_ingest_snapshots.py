@@ -27,7 +27,9 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.decide.connectors.snapshots.places import of_stream
+from headgate.errors import StorageFailed
 from headgate.model.connector import ConnectorRoute
 from headgate.model.event import Event, PartitionRef, Record
 from tests.services.intake_stage import ONE, TWO, Stage
@@ -282,6 +284,32 @@ async def test_what_is_nobody_elses_business_stays(stage: Stage) -> None:
     await stage.until_taken()
     deletes = [one.key for one in stage.records() if one.op == "delete"]
     assert deletes == ["k1"]
+
+
+@on_a_stage
+async def test_a_log_that_cannot_be_read_is_tried_again_after_a_while(
+    stage: Stage,
+) -> None:
+    stage.history.commit(row("k1", 0), row("k2", 0))
+    await stage.until(lambda: not stage.behind())
+    stage.history.forget("orders", "k1")
+    tries = 0
+
+    async def fails(*_: object, **__: object) -> list[Record]:
+        nonlocal tries
+        tries += 1
+        raise StorageFailed("the disk is gone; mend it")
+
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(MemoryLogReader, "read", fails)
+        stage.reset_connector("now", snapshot=True)
+        await stage.publish()
+        said = await stage.until_snapshot(lambda said: bool(said.error))
+        assert said.compares
+        await asyncio.sleep(5)
+        assert tries < 50, "it is asked over and over"
+    await stage.until_taken()
+    assert [one.key for one in stage.records() if one.op == "delete"] == ["k1"]
 
 
 @on_a_stage

@@ -60,6 +60,11 @@ class Comparing:
         self._looked: dict[PartitionRef, int] = {}
         self._left: deque[tuple[Key, Last]] = deque()
 
+    @property
+    def is_under_way(self) -> bool:
+        """Something is known already, so every event has to be shown."""
+        return self._missing is not None or self._looking is not None
+
     async def found(
         self, snapshot: Snapshot, listing: Listing, events: Sequence[Event]
     ) -> tuple[list[Event], bool] | None:

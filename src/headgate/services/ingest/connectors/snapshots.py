@@ -174,6 +174,8 @@ class Snapshots:
             return present.due(position)
         if self._listed is None or not present.is_level(position):
             return None
+        if self._loop.time() < self._not_before_s and not self._comparing.is_under_way:
+            return None
         try:
             found = await self._comparing.found(present.snapshot, self._listed, events)
         except errors.HeadgateError as error:
