@@ -43,6 +43,12 @@ def create(
         str | None, Option(metavar="DURATION", help="How long it is good, such as 30d.")
     ] = None,
     tenant: Annotated[str, Option(help="Whom it belongs to; claims.tenant in filters.")] = "",
+    events_per_s: Annotated[
+        int | None, Option(min=1, help="Most events it may produce per second.")
+    ] = None,
+    bytes_per_s: Annotated[
+        int | None, Option(min=1, help="Most bytes it may produce per second.")
+    ] = None,
     first: Annotated[
         bool,
         Option("--first", help="The first administrator's, on the coordinator's machine (--data)."),
@@ -55,12 +61,14 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make an API token. It is printed this once and kept nowhere."""
+    from headgate.model.access import Limits
     from headgate.model.access_api import CreateToken
 
     grants = grant or (["admin"] if first else [])
     if not grants:
         raise InvalidRequest("say what it may do with --grant, such as --grant 'produce'")
-    wanted = CreateToken(name, grants, tenant, expires, first=first)
+    limits = Limits(events_per_s or 0, bytes_per_s or 0)
+    wanted = CreateToken(name, grants, tenant, expires, limits, first)
     made = await_(_create(_local_client(data) if first else calls_to(url), wanted))
     if as_json:
         print_json(made)

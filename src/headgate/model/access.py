@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -25,6 +25,7 @@ TOKEN_PREFIX = "hg_"  # noqa: S105  # of every token, so none itself
 """Begins every API token, so that one is recognised wherever it was left by mistake."""
 TOKEN_BYTES = 32
 TOKENS_MAX = 10_000
+PER_SECOND_MAX = 10**12
 
 
 class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,14 +41,11 @@ class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
     deny: bool = False
 
 
-class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a principal may take of the others' share; 0: what the configuration says."""
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a principal may produce at each ingest node; 0: what the configuration says."""
 
-    events_per_s: int = 0
-    bytes_per_s: int = 0
-    connections: int = 0
-    subscriptions: int = 0
-    filter_cost_us: int = 0
+    events_per_s: Annotated[int, msgspec.Meta(ge=0, le=PER_SECOND_MAX)] = 0
+    bytes_per_s: Annotated[int, msgspec.Meta(ge=0, le=PER_SECOND_MAX)] = 0
 
 
 NO_LIMITS = Limits()
