@@ -230,3 +230,24 @@ async def test_it_can_be_used_with_the_keyboard_and_on_a_phone(shown: Shown) -> 
     assert [one for one in reached if one in {dare.name for dare in DARES}] == [
         dare.name for dare in DARES
     ]
+
+
+async def test_a_page_that_is_left_open_keeps_nothing_but_its_aircraft(shown: Shown) -> None:
+    devtools = await shown.page.context.new_cdp_session(shown.page)
+    rounds = 0
+
+    async def heap_after(more: int) -> float:
+        nonlocal rounds
+        for _ in range(more):
+            await shown.fly(60.0 * rounds)
+            shown.show(produced=rounds)
+            rounds += 1
+        await shown.until("#matches", f"{rounds * len(shown.fleet):,}")
+        await devtools.send("HeapProfiler.collectGarbage")
+        return float((await devtools.send("Runtime.getHeapUsage"))["usedSize"])
+
+    await heap_after(20)
+    before = await heap_after(20)
+    grown = await heap_after(250) - before
+    assert grown < 200_000  # 5,000 reports that were kept would be 400,000
+    assert await shown.page.locator("#map .craft").count() == len(shown.fleet)
