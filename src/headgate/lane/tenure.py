@@ -2,7 +2,7 @@
 newer has.
 
 It claims nothing before it has the subscriptions: as the coordinator tells it to or, while that is
-away, where lanes that are gone have left off (beginning.py). Whoever finds out afterwards that a
+away, where lanes that are gone have left off (subscriptions/start_unheard.py). Whoever finds out afterwards that a
 partition is somebody else's, a gateway, a store, the coordinator or a proof, it leaves the lane in
 the same way, and the lane ends when it has none left.
 

@@ -3,8 +3,8 @@ what waits in memory right behind the last of them.
 
 From its first parked letter on everything newer of a partition is parked, too, until its letters
 are through. Partitions take turns when letters are sent, so none waits for a busier one
-(behind.py). What is newer than the last letters of one waits in memory (joining.py), or there would
-always be more.
+(parked_partitions.py). What is newer than the last letters of one waits in memory
+(last_letters.py), or there would always be more.
 
 Whoever sends letters says here what came of them; but for a failure, of which the outbound has to
 know (`Outbound.failed`). Invariant: per partition nothing is sent while something older is parked.
