@@ -107,6 +107,23 @@ def test_who_may_read_nodes_sees_who_is_subscribed_and_no_letters() -> None:
     in_world(scenario)
 
 
+def test_of_what_nobody_can_look_at_any_more_only_those_without_a_filter_are_told() -> None:
+    free = all_parsed([f"subscribe on {TOPIC}", "read:nodes", "read:letters"])
+
+    async def scenario(made: ExplainWorld) -> None:
+        await made.subscribe()
+        async with made.answering(always("rejected")):
+            theirs = await made.produce(tenant="b")
+        await made.produce(tenant="a")
+        made.lose(theirs, retained=True)
+        answer = await asked(made, OPERATOR, theirs)
+        assert (answer.status, answer.attempts, answer.letters) == ("gone", [], [])
+        answer = await asked(made, Principal("root", "token", free), theirs)
+        assert answer.letters != []
+
+    in_world(scenario)
+
+
 def test_subscriptions_are_not_told_of_whether_they_are_there_or_not() -> None:
     async def scenario(made: ExplainWorld) -> None:
         name = await made.subscribe()

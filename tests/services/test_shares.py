@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from headgate.decide.limits.addresses import FROM_HEADER
@@ -36,7 +37,7 @@ def of(request: Request, keeper: PassKeeper = KEEPER) -> Share:
 
 def test_whoever_says_who_they_are_is_counted_by_name_and_by_their_own_limits() -> None:
     shop = Principal("shop", "token", limits=Limits(events_per_s=3))
-    assert of(asked(principal=shop)) == Share("principal shop", 3, 1_000)
+    assert of(asked(principal=shop)) == Share("token shop", 3, 1_000)
     assert of(asked(principal=NOBODY)).who == "address 10.0.0.7"
 
 
@@ -55,6 +56,34 @@ def test_where_nobody_is_asked_the_named_address_counts() -> None:
 
 def test_what_is_handed_on_was_counted_before() -> None:
     assert of(asked({PASS_HEADER: TOKENS.passes("ingest").to("ingest")})) == UNCOUNTED
+
+
+def test_a_token_and_a_jwt_of_one_name_are_two() -> None:
+    both = [Principal("shop", kind) for kind in ("token", "jwt")]
+    assert len({of(asked(principal=one)).who for one in both}) == 2
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-length": "700"}, {"content-length": "2500"}])
+async def test_every_byte_counts_once_whether_it_is_declared_or_not(
+    headers: dict[str, str],
+) -> None:
+    pieces = [b"x" * 700, b"x" * 1_800]
+
+    async def receive() -> Mapping[str, Any]:
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+    shares, share = Shares(RATES, KEEPER), Share("address 10.0.0.7", 10, 1_000)
+    request = msgspec.structs.replace(asked(headers), receive=receive)
+    body = shares.counted(share, request, lambda: 0.0)
+    while pieces:
+        await body.receive()
+    with pytest.raises(RateLimited) as caught:
+        shares.check(share, 0.0)
+    alike, other = Shares(RATES, KEEPER), Share("address 10.0.0.7", 10, 1_000)
+    alike.take(other, 0.0, size_bytes=2_500)
+    with pytest.raises(RateLimited) as expected:
+        alike.check(other, 0.0)
+    assert caught.value.retry_after_s == expected.value.retry_after_s
 
 
 def test_without_limits_nobody_is_counted() -> None:

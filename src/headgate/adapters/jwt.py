@@ -100,7 +100,14 @@ class JwtVerifier:
             for key in keys:
                 try:
                     return jwt.decode(credential, key, algorithms=[header.alg]).claims
-                except (JoseError, ValueError, RecursionError):
+                except (
+                    JoseError,
+                    ValueError,
+                    TypeError,
+                    LookupError,
+                    AttributeError,
+                    RecursionError,
+                ):
                     continue  # none says why: whoever forges one learns nothing
         raise _refused("its signature is none of the issuer's")
 

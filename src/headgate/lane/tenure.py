@@ -2,9 +2,9 @@
 newer has.
 
 It claims nothing before it has the subscriptions: as the coordinator tells it to or, while that is
-away, where lanes that are gone have left off (subscriptions/start_unheard.py). Whoever finds out afterwards that a
-partition is somebody else's, a gateway, a store, the coordinator or a proof, it leaves the lane in
-the same way, and the lane ends when it has none left.
+away, where lanes that are gone have left off (subscriptions/start_unheard.py). Whoever finds out
+afterwards that a partition is somebody else's, a gateway, a store, the coordinator or a proof, it
+leaves the lane in the same way, and the lane ends when it has none left.
 
 Invariants: partitions are added once, before anything is read, so one that was let go of never
 comes back; what the lane holds is in its notes from the moment on that it does.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 
 import pytest
@@ -82,6 +83,24 @@ def test_who_may_do_it_for_one_topic_may_do_it_for_some(
 )
 def test_a_table_of_cases(texts: list[str], topic: str, allowed: bool) -> None:
     assert may(somebody(*texts), "produce", topic=topic) is allowed
+
+
+@given(
+    pattern=st.lists(st.sampled_from(["a", "b", "-", "*"]), max_size=8).map("".join),
+    name=st.text("ab-", max_size=12),
+)
+def test_a_star_stands_for_any_characters(pattern: str, name: str) -> None:
+    expression = ".*".join(re.escape(part) for part in pattern.split("*"))
+    fits = may(
+        Principal("p", "token", (Grant("produce", topics=(pattern,)),)), "produce", topic=name
+    )
+    assert fits == (re.fullmatch(expression, name, re.DOTALL) is not None)
+
+
+def test_a_long_name_is_compared_in_one_pass() -> None:
+    """With each star a way of its own to begin again, this takes days."""
+    who = somebody("produce on *-*-*-*-x")
+    assert not may(who, "produce", topic="-" * 60_000)
 
 
 def test_where_nobody_has_to_say_who_they_are_everything_is_allowed() -> None:

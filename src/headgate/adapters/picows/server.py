@@ -75,6 +75,14 @@ class PicowsListener:
             self._server.close()
 
     def _accept(self, request: WSUpgradeRequest) -> WSListener | WSUpgradeResponseWithListener:
+        try:
+            return self._admitted(request)
+        except errors.HeadgateError as error:
+            return _refused(error)
+        except ValueError:  # an address that is none, or what isn't text
+            return _refused(errors.InvalidRequest("the request's path and headers can't be read"))
+
+    def _admitted(self, request: WSUpgradeRequest) -> WSListener | WSUpgradeResponseWithListener:
         target = urlsplit(request.path.decode("latin-1"))
         headers = request.headers
         offered = [
@@ -90,10 +98,7 @@ class PicowsListener:
             subprotocols=tuple(offered),
             authorization=headers.get("authorization", ""),
         )
-        try:
-            peer = self._reception.admit(visit)
-        except errors.HeadgateError as error:
-            return _refused(error)
+        peer = self._reception.admit(visit)
         connection = _Connection(
             peer, self._reception.message_bytes, ping_every_s=self._pings.after_idle_s
         )

@@ -7,9 +7,7 @@ fails, nor anything at all where it names a claim that the principal doesn't hav
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 from headgate.decide.access.enforcing import Enforced, with_claims
 from headgate.decide.filter.parser import parse
@@ -148,12 +146,23 @@ def _denies_all(grant: Grant, topic: str | None, group: str | None) -> bool:
 
 
 def _fits(patterns: Sequence[str], name: str) -> bool:
-    return any(pattern == "*" or _compiled(pattern).fullmatch(name) for pattern in patterns)
+    return any(_fits_one(pattern, name) for pattern in patterns)
 
 
-@lru_cache(maxsize=4_096)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(re.escape(part) for part in re.split(r"\*+", pattern)), re.DOTALL)
+def _fits_one(pattern: str, name: str) -> bool:
+    """In one pass: a name comes from whoever asks, and may be long."""
+    first, *rest = pattern.split("*")
+    if not rest:
+        return name == pattern
+    if not name.startswith(first):
+        return False
+    at, last = len(first), rest.pop()
+    for part in rest:
+        found = name.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return len(name) - at >= len(last) and name.endswith(last)
 
 
 def _any_of(conditions: list[Expression]) -> Expression:

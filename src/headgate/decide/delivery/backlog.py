@@ -1,8 +1,8 @@
 """What waits in memory to be sent to one gateway, in the order in which it came.
 
 Deliveries leave from the front, a batch at a time, and come back there where nothing came of it. A
-partition of which the gateway wants something later waits by itself (held_partitions.py). Invariant: per
-partition everything here is in its order, the batch on its way before the rest.
+partition of which the gateway wants something later waits by itself (held_partitions.py).
+Invariant: per partition everything here is in its order, the batch on its way before the rest.
 """
 
 from __future__ import annotations

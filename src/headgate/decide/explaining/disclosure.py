@@ -31,6 +31,10 @@ class Sight(Protocol):
     def letters(self, topic: str) -> bool:
         """Whether they may see the letters of a topic."""
 
+    def unseen(self, topic: str) -> bool:
+        """Whether they may be told what became of a record of the topic that nobody can look at any
+        more: not where a filter might have hidden it from them."""
+
     @property
     def system(self) -> bool:
         """Whether they may see who is subscribed, and how nodes fare. Without that, nobody is asked
@@ -53,6 +57,10 @@ class Everything:
         del topic
         return True
 
+    def unseen(self, topic: str) -> bool:
+        del topic
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Granted:
@@ -69,6 +77,12 @@ class Granted:
 
     def letters(self, topic: str) -> bool:
         return may(self.principal, "read", "letters", topic=topic)
+
+    def unseen(self, topic: str) -> bool:
+        try:
+            return enforced(self.principal, "subscribe", topic=topic) is None
+        except (Forbidden, Unauthorized):
+            return False
 
     def record(self, record: Record) -> Record | None:
         """Without its earlier state where the grant excludes that."""

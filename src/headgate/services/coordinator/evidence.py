@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from headgate.decide.access.showing import Sight
 from headgate.decide.coordination.views.status import describe_topic
 from headgate.decide.operations.letter_queries import described
 from headgate.decide.pacing import Pace
@@ -51,8 +52,8 @@ class EvidenceRoutes:
 
     def table(self) -> list[Route]:
         return [
-            Route("POST", ACCOUNT_PATH, self._account, public=False),
-            Route("GET", SUBSCRIPTIONS_PATH, self._list, public=False),
+            Route("POST", ACCOUNT_PATH, self._account, public=False, callers=("gateway",)),
+            Route("GET", SUBSCRIPTIONS_PATH, self._list, public=False, callers=("gateway",)),
         ]
 
     # --- who is subscribed -----------------------------------------------------------------------
@@ -104,7 +105,7 @@ class EvidenceRoutes:
         term = self._term()
         asked = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=AccountQuestion)
         (testimonies, silent), (letters, error) = await asyncio.gather(
-            self._heard(term, asked), self._letters_of(asked)
+            self._heard(term, asked), self._letters_of(asked, Sight(request.principal, "read"))
         )
         partition = await self._partition(term, asked.ref)
         targets = set(asked.targets)
@@ -165,7 +166,10 @@ class EvidenceRoutes:
                 )
         return testimonies, silent
 
-    async def _letters_of(self, asked: AccountQuestion) -> tuple[list[LetterInfo], str]:
+    async def _letters_of(
+        self, asked: AccountQuestion, eyes: Sight
+    ) -> tuple[list[LetterInfo], str]:
+        """Those that whoever asks may see."""
         try:
             async with asyncio.timeout(LETTERS_TIMEOUT_S):
                 found = await self._found(asked.ref, asked.seq)
@@ -173,7 +177,7 @@ class EvidenceRoutes:
             return [], f"the store of letters gave no answer within {LETTERS_TIMEOUT_S:g} s"
         except HeadgateError as error:
             return [], error.message
-        return [described(one, documents=False) for one in found], ""
+        return [described(one, documents=False) for one in found if eyes.sees(one)], ""
 
     async def _found(self, ref: PartitionRef, seq: int) -> list[Letter]:
         """Asked for by gateway and state, which is what letters are found by without looking at

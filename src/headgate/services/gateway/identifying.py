@@ -27,6 +27,7 @@ from headgate.tasks import Crew
 
 HANDSHAKE_S = 10.0
 WAITING_MAX = 16
+WAITING_MAX_BYTES = 64 * 1024
 """Messages that come behind the credential while it is looked at."""
 ABORT_S = 5.0
 
@@ -88,10 +89,14 @@ class IdentifiedPeer:
             self._inner.heard(message)
         elif self._asking is None:
             self.fail(who_are_you())
-        elif len(self._waiting) < WAITING_MAX:
+        elif self._has_room(message):
             self._waiting.append(message)
         else:
             self.fail(errors.Overloaded("wait for authenticated before you say so much"))
+
+    def _has_room(self, message: bytes) -> bool:
+        waiting_bytes = sum(map(len, self._waiting)) + len(message)
+        return len(self._waiting) < WAITING_MAX and waiting_bytes <= WAITING_MAX_BYTES
 
     def paused(self) -> None:
         if self._inner is not None:
@@ -111,6 +116,7 @@ class IdentifiedPeer:
             self._inner.fail(error)
         elif self._wire is not None and not self._is_over:
             self._is_over = True
+            self._waiting.clear()
             self._on_refused(error)
             self._wire.send(error_message(error))
             self._wire.close(close_code(error), close_reason(error))

@@ -368,10 +368,9 @@ class Ingest:
         """What is counted of a request counts from its arrival on, whatever comes of it."""
         shares, now_s = self._shares, self._now_s()
         shares.check(share, now_s)
-        declared = request.headers.get("content-length")
-        size_bytes = int(declared) if declared.isascii() and declared.isdigit() else 0
-        shares.take(share, now_s, events=1, size_bytes=size_bytes)
-        results = await self._writing.produce.handle(request)
+        shares.take(share, now_s, events=1)
+        counted = shares.counted(share, request, self._now_s)
+        results = await self._writing.produce.handle(counted)
         shares.take(share, self._now_s(), events=len(results) - 1)
         return results
 

@@ -28,7 +28,7 @@ def refusal(state: State, key: Key, gateway_id: str, message: JoinGroup) -> Head
     if group is None and message.known is None:
         return _no_new_group(state, message)
     if not state.learning.is_on and message.topic not in state.topics:
-        return unknown_topic(message.topic, state.topics)
+        return _unknown_topic(state, message)
     asked = message.known or message
     if group is not None and asked.where != group.where:
         if message.restricted:  # the filter may have what another one is granted in it
@@ -48,10 +48,15 @@ def _no_new_group(state: State, message: JoinGroup) -> HeadgateError | None:
     if state.learning.is_on:
         return NotNow("the coordinator is learning which groups there are; try again in a minute")
     if message.topic not in state.topics:
-        return unknown_topic(message.topic, state.topics)
+        return _unknown_topic(state, message)
     if len(state.groups.by_id) >= MAX_GROUPS:
         return TooLarge(f"there are {MAX_GROUPS} consumer groups, the most there can be")
     return None
+
+
+def _unknown_topic(state: State, message: JoinGroup) -> HeadgateError:
+    """With what may have been meant, unless whoever asks may not know of every topic."""
+    return unknown_topic(message.topic, () if message.restricted else state.topics)
 
 
 def _taken_name(

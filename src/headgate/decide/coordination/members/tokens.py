@@ -8,6 +8,8 @@ grows with every change, and nobody goes back to a lower one.
 
 from __future__ import annotations
 
+from headgate.decide.access.claims import of_token
+from headgate.decide.access.deciding import may
 from headgate.decide.coordination.effects import Effect, Persist, Send
 from headgate.decide.coordination.state import State
 from headgate.errors import HeadgateError, InvalidRequest, NotFound, TokenExists, TooLarge
@@ -18,8 +20,9 @@ TOLD: tuple[SessionRole, ...] = ("gateway", "ingest", "router")
 
 
 def creation_refusal(state: State, token: ApiToken, *, first: bool) -> HeadgateError | None:
-    """Why there can't be such a token; `first`: it is to be the first administrator's."""
-    if first and (names := administrators(state)):
+    """Why there can't be such a token, which was made just now; `first`: it is to be the first
+    administrator's."""
+    if first and (names := administrators(state, token.created_ms)):
         return InvalidRequest(
             f"{names[0]} is an administrator already: let them make the next token, or revoke it"
         )
@@ -33,12 +36,12 @@ def creation_refusal(state: State, token: ApiToken, *, first: bool) -> HeadgateE
     return None
 
 
-def administrators(state: State) -> list[str]:
-    """Those who may make tokens."""
+def administrators(state: State, now_ms: int) -> list[str]:
+    """Those who may make tokens, and haven't expired."""
     return [
         name
         for name, token in sorted(state.tokens.items())
-        if any(g.action == "write" and g.area == "tokens" and not g.deny for g in token.grants)
+        if not 0 < token.expires_ms <= now_ms and may(of_token(token), "write", "tokens")
     ]
 
 

@@ -159,7 +159,8 @@ class Explaining:
         return Given(ref, seq, missing=why, earliest=extent.earliest, head=extent.head)
 
     async def _facts(self, given: Given, chosen: Chosen, sight: Sight, request: Request) -> Facts:
-        if not sight.system:
+        is_gone = given.missing in ("gone", "corrupt")
+        if not sight.system or (is_gone and not sight.unseen(given.ref.topic)):
             return Facts(given.ref, given.seq, None)
         by_gateway: dict[str, list[str]] = {}
         for one in chosen.subscriptions:

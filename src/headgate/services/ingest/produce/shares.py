@@ -8,7 +8,11 @@ read.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from headgate.decide.limits.addresses import FROM_HEADER, counted_as
 from headgate.decide.limits.rates import Rate
@@ -54,7 +58,9 @@ class Shares:
             limits = principal.limits
             events, size = limits.events_per_s or rates.events, limits.bytes_per_s or rates.bytes
             return (
-                Share(f"principal {principal.name}", events, size) if events or size else UNCOUNTED
+                Share(f"{principal.kind} {principal.name}", events, size)
+                if events or size
+                else UNCOUNTED
             )
         if not (rates.events or rates.bytes):
             return UNCOUNTED
@@ -79,6 +85,24 @@ class Shares:
                 f"{max(wait_s, RETRY_MIN_S):.0f} s, or slower",
                 retry_after_s=max(wait_s, RETRY_MIN_S),
             )
+
+    def counted(self, share: Share, request: Request, now_s: Callable[[], float]) -> Request:
+        """The request, whose body is taken from the share: what it declares at once, and what it
+        didn't as it comes."""
+        declared = request.headers.get("content-length")
+        ahead_bytes = int(declared) if declared.isascii() and declared.isdigit() else 0
+        self.take(share, now_s(), size_bytes=ahead_bytes)
+
+        async def receive() -> Mapping[str, Any]:
+            nonlocal ahead_bytes
+            message = await request.receive()
+            ahead_bytes -= len(message.get("body", b""))
+            if ahead_bytes < 0:
+                self.take(share, now_s(), size_bytes=-ahead_bytes)
+                ahead_bytes = 0
+            return message
+
+        return msgspec.structs.replace(request, receive=receive)
 
     def take(self, share: Share, now_s: float, *, events: int = 0, size_bytes: int = 0) -> None:
         if share.who:
