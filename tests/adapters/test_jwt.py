@@ -173,7 +173,7 @@ FORGED = {
     "no claims": f"{signed().split('.')[0]}..{signed().split('.')[2]}",
     "not base64": "ey!.ey!.!",
     "deep": f"{_part({'alg': 'RS256'})}.{base64.urlsafe_b64encode(b'[' * 3000).decode()}.AAAA",
-    "critical headers as a number": f"{_part({'alg': 'RS256', 'crit': 5})}.{_part(CLAIMS)}.AAAA",
+    "critical headers as a number": f"{_part({'alg': 'HS256', 'crit': 5})}.{_part(CLAIMS)}.AA",
     "a list": f"{_part([1])}.{_part(CLAIMS)}.AAAA",
     "alg as a list": f"{_part({'alg': ['RS256']})}.{_part(CLAIMS)}.AAAA",
 }
