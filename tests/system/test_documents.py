@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from headgate.client import SyncProducer
 from tests.servers.process import free_port
 from tests.system.documents import PAGES, ROOT, Reader, blocks_of, traffic
 from tests.system.harness import System
@@ -24,10 +26,19 @@ ELSEWHERE = {
     "headgate partition reset flights:0 --to earliest": "tests/cli/test_partition.py",
     "headgate ingest --config headgate.yaml --set client_id=ingest-2": "tests/cli/test_roles.py",
     "headgate log verify flights": "tests/cli/test_log.py",
+    "headgate explain flights:3:512 --subscription": "tests/cli/test_explain.py",
+    "headgate group describe flights radar": "tests/cli/test_group.py",
+    "headgate group reset flights radar": "tests/cli/test_group.py",
     "HEADGATE_CLIENT_ID=router-2 headgate router": "tests/system/cluster.py",
 }
 """What needs more than one machine has, or asks a person, and what does that instead."""
-EXAMPLES = {"headgate status", "headgate dlq", "curl -s http://127.0.0.1:8782/health"}
+EXAMPLES = {
+    "headgate status",
+    "headgate dlq",
+    "headgate explain",
+    "headgate group list",
+    "curl -s http://127.0.0.1:8782/health",
+}
 """What looks otherwise on each machine: the output isn't compared."""
 TOPICS = ("flights", "ships", "orders")
 ORIGIN = "http://127.0.0.1:8000"
@@ -108,7 +119,9 @@ def test_other_pages(system: System, reader: Reader, page: str) -> None:
     document = '{"icao": "4ca7b3", "altitude": 11000}'
     reader.type(f"echo '{document}' | tee monday.jsonl | gzip > tuesday.jsonl.gz")
     reader.type("mkdir archive && cp tuesday.jsonl.gz archive")
-    assert reader.type("headgate produce flights --key icao monday.jsonl") == 0
+    reader.type(f"echo '{document}' > report.json")
+    with SyncProducer(system.url) as producer:
+        producer.send("flights", json.loads(document), key="4ca7b3", event_id="report-17")
     with traffic(system, "flights"):
         walk(reader, page)
 
