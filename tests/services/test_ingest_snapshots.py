@@ -144,6 +144,25 @@ async def test_a_paused_connector_reads_no_rows_and_goes_on_later(stage: Stage) 
 
 
 @on_a_stage
+async def test_one_that_is_paused_in_the_midst_gives_no_place_out_twice(stage: Stage) -> None:
+    """It goes on under the same epoch, where the stream stands still."""
+    stage.history.commit(*(row(f"k{number}", 0) for number in range(60)))
+    await stage.until(lambda: not stage.behind())
+    stage.take_snapshot()
+    await stage.publish()
+    await stage.until(lambda: any(one.op == "read" for one in stage.records()))
+    for paused in (True, False):
+        stage.connector = replace(stage.connector, paused=paused)
+        await stage.publish()
+    assert len({one.key for one in stage.records() if one.op == "read"}) < 60
+    await stage.until_taken()
+    reads = [one for one in stage.records() if one.op == "read"]
+    assert {one.key for one in reads} == set(there(stage))
+    assert len({one.event_id for one in reads}) == len(reads)
+    judge(stage)
+
+
+@on_a_stage
 async def test_who_rests_behind_the_rows_of_a_snapshot_is_looked_after(stage: Stage) -> None:
     """The origin knows its positions, and no places behind them."""
     stage.history.commit(*(row(f"k{number}", 0) for number in range(20)))

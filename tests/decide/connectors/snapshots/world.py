@@ -50,6 +50,15 @@ def position(number: int) -> str:
     return f"{number:06d}"
 
 
+def _behind(key: str) -> str:
+    """Where the origin goes on, in its own words: they don't sort like keys."""
+    return f"t{99 - int(key[1:]):02d}"
+
+
+def _key_of(behind: str) -> str:
+    return f"k{99 - int(behind[1:])}" if behind else ""
+
+
 def document(row: Row) -> bytes:
     return msgspec.json.encode(row)
 
@@ -289,14 +298,15 @@ class Reader:
         head = self.world.head
         at = self.chance.choice((since, self.chance.randint(since, head)))
         table = self.world.states[at]
-        mine = sorted(key for name, key in table if name == ask.collection and key > ask.behind)
+        last = _key_of(ask.behind)
+        mine = sorted(key for name, key in table if name == ask.collection and key > last)
         some = mine[: self.chance.randint(1, 3)]
         rows = [
             Event("", document(table[ask.collection, key]), key, "read", ask.collection)
             for key in some
         ]
         upto = position(self.chance.choice((at, self.chance.randint(at, head))))
-        return Chunk(rows, upto, some[-1] if len(some) < len(mine) else None)
+        return Chunk(rows, upto, _behind(some[-1]) if len(some) < len(mine) else None)
 
     def _compared(self, snapshotting: Snapshotting) -> Due:
         if self.missing is None:

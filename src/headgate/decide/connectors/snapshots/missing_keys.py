@@ -93,14 +93,17 @@ class MissingKeys:
         self._is_own = is_own
         self._is_asked = is_asked
         self._last: dict[Key, Last] = {}
-        self._emptied: dict[str, list[Last]] = {}
+        self._emptied: dict[tuple[str, str], int] = {}
+        """By collection and topic, the newest version that has been emptied."""
+        self._emptied_in: dict[tuple[str, int, PartitionRef], int] = {}
+        """By collection, version and partition, where it was last."""
 
     def before(self, records: Iterable[Record]) -> None:
         """What stands before the marker of a partition, in its order."""
         for record in records:
             if record.op in WHOLE_COLLECTION:
                 for name in concerned(record):
-                    self._emptied.setdefault(name, []).append(_place_of(record))
+                    self._note_emptied(name, _place_of(record))
             elif record.key is not None and self._is_of_it(record.collection, record.key):
                 key = (record.collection, record.key)
                 had = self._last.get(key)
@@ -119,13 +122,25 @@ class MissingKeys:
     def found(self) -> Iterator[tuple[Key, Last]]:
         """The keys that are missing, as far as what was shown says."""
         for key, last in self._last.items():
-            emptied = self._emptied.get(key[0], ())
-            if not last.is_end and not any(_empties(one, last) for one in emptied):
+            if not last.is_end and not self._is_emptied(key[0], last):
                 yield key, last
 
     def has(self, key: Key) -> bool:
         """Has nothing shown since that it isn't missing?"""
         return key in self._last
+
+    def _note_emptied(self, name: str, whole: Last) -> None:
+        had = self._emptied.get((name, whole.ref.topic))
+        self._emptied[name, whole.ref.topic] = max(had or 0, whole.version)
+        at = name, whole.version, whole.ref
+        self._emptied_in[at] = max(self._emptied_in.get(at, 0), whole.seq)
+
+    def _is_emptied(self, name: str, last: Last) -> bool:
+        """It stands in every partition of its version, so it is about all keys of former ones."""
+        newest = self._emptied.get((name, last.ref.topic))
+        if newest is not None and newest > last.version:
+            return True
+        return self._emptied_in.get((name, last.version, last.ref), 0) > last.seq
 
     def _is_of_it(self, collection: str, key: str) -> bool:
         if not self._is_asked(collection):
@@ -136,10 +151,3 @@ class MissingKeys:
 def _place_of(record: Record) -> Last:
     ref = PartitionRef(record.topic, record.partition)
     return Last(record.version, ref, record.seq, record.op == "delete")
-
-
-def _empties(whole: Last, last: Last) -> bool:
-    """It stands in every partition of its version, so it is about all keys of former ones."""
-    if whole.ref.topic != last.ref.topic or whole.version < last.version:
-        return False
-    return whole.version > last.version or (whole.ref == last.ref and whole.seq > last.seq)

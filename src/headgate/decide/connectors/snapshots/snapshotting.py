@@ -5,7 +5,9 @@ renamed onto one of them is read again behind all others. A chunk has its place 
 handed in to all partitions when the stream has told everything that is in its rows, without those
 that the stream has changed since they were asked for (overlap). With it every partition stores how
 far the snapshot is, as of its position. Whoever reads next goes on with the one that is least far,
-and reads what it repeats anew, so the repetition is as new as its place.
+and reads what it repeats anew, so the repetition is as new as its place. Before that it lets every
+partition know where it goes on: two readers may come equally far in different rows, and what the
+former has told some partitions would pass for what the latter has told all.
 
 Pure: who uses it tells what the stream told (`saw`), asks what is to be read (`ask`), brings it
 (`read`), and hands in what is due (`due`). Invariants: nothing is asked for before the stream has
@@ -135,6 +137,8 @@ class Snapshotting:
         self._level = level
         self._leads = leads
         self._is_listed = False
+        self._is_agreed = False
+        """All partitions are told where this one goes on: none has what a former reader said."""
         self._asked: deque[_Asked] = deque()
 
     # --- what is read ----------------------------------------------------------------------------
@@ -191,7 +195,8 @@ class Snapshotting:
         is_read = now.stage == "again" and now.again[0] == name
         others = tuple(one for one in now.again if one != name)
         behind = "" if is_read else now.behind
-        self.progress = replace(now, step=now.step + 1, behind=behind, again=(*others, name))
+        # No step of its own: before all partitions agree it would be as far as a former reader's.
+        self.progress = replace(now, behind=behind, again=(*others, name))
         self.forget()
         return True
 
@@ -208,6 +213,9 @@ class Snapshotting:
 
     def due(self, position: str) -> Due | None:
         """What can be handed in where the stream stands at `position`, if anything can."""
+        if not self._is_agreed and self.is_level(position):
+            self._is_agreed = True
+            return self._stamped(position, [], self.progress)
         if not self._asked:
             is_through = (
                 self._is_listed

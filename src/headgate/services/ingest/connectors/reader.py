@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import structlog
@@ -64,6 +64,7 @@ class Intake:
         connector: Connector,
         epoch: int,
         *,
+        chunks: Iterator[int],
         origin: Callable[[], Origin],
         partitions: Partitions,
         taking_in: TakingIn,
@@ -93,6 +94,7 @@ class Intake:
         self._snapshots = Snapshots(
             connector,
             epoch,
+            chunks=chunks,
             standing=self._standing,
             comparing=Comparing(connector, reader, partitions),
             machine=machine,

@@ -8,7 +8,8 @@ one that changed in anything its reader goes by is ended before it begins anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 
 from msgspec.structs import replace
 
@@ -48,6 +49,8 @@ class Intakes:
         self._options = options
         self._running: dict[str, tuple[Intake | Resting, Crew]] = {}
         """Each with what ends with it."""
+        self._chunks: dict[str, tuple[int, Iterator[int]]] = {}
+        """Of each connector, with their epoch: a pause or a skip lets another go on with them."""
         self._generation = 0
         self._stopped = False
 
@@ -86,9 +89,13 @@ class Intakes:
             )
             crew.keep("rest", resting.run, about=connector.name)
             return resting, crew
+        known = self._chunks.get(connector.name)
+        if known is None or known[0] != epoch:
+            known = self._chunks[connector.name] = epoch, count(1)
         intake = Intake(
             connector,
             epoch,
+            chunks=known[1],
             origin=lambda: self._open_origin(connector),
             partitions=self._partitions,
             taking_in=self._taking_in,

@@ -11,8 +11,7 @@ any time (decide.connectors.snapshots.snapshotting).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from itertools import count
+from collections.abc import Iterator, Sequence
 
 from headgate import errors
 from headgate.decide.connectors.plan import ConnectorPlan
@@ -47,6 +46,7 @@ class Snapshots:
         connector: Connector,
         epoch: int,
         *,
+        chunks: Iterator[int],
         standing: IntakeStanding,
         comparing: Comparing,
         machine: Machine,
@@ -58,7 +58,7 @@ class Snapshots:
         self._comparing = comparing
         self._machine = machine
         self._options = options
-        self._chunks = count(1)
+        self._chunks = chunks
         """Of the epoch, over all streams: no place is given out twice."""
         self._rows_per_s = rows_per_s(connector.settings)
         self._present: Snapshotting | None = None
