@@ -76,6 +76,17 @@ def test_a_reset_elsewhere_lets_what_is_under_way_begin_anew(world: Connected) -
     assert world.orders.snapshots == before
 
 
+def test_a_reset_lets_what_is_to_be_compared_be_compared_with_its_own_beginning(
+    world: Connected,
+) -> None:
+    """Markers of the new beginning divide the log, and the reader looks for no others."""
+    world.wish(Reset("orders", "now", snapshot=True))
+    world.wish(TakeSnapshot("orders", ("items",)))
+    world.wish(Reset("orders", "position:000005"))
+    assert world.orders.snapshots == (Snapshot(world.orders.beginning, compares=True),)
+    assert world.orders.compares
+
+
 def test_one_is_done_with_those_before_it_when_its_reader_says_so(world: Connected) -> None:
     world.wish(ALL)
     world.wish(TakeSnapshot("orders", ("items",)))

@@ -225,10 +225,12 @@ def _skipping(state: State, wish: Skip) -> Connector:
 
 def _reset(state: State, name: str, begin_at: str, *, snapshot: bool) -> list[Effect]:
     """It stays where it is, under the epoch of its new beginning. Snapshots that are under way
-    begin anew, but for what the new one reads, which is everything."""
+    begin anew, but for what the new one reads, which is everything. One that compares is asked for
+    again: it does so with what was before the beginning that it is named by."""
     beginning = _next_epoch(state, name)
     connector = state.connectors[name]
-    snapshots = (Snapshot(beginning, compares=True),) if snapshot else connector.snapshots
+    compares = snapshot or any(one.compares for one in connector.snapshots)
+    snapshots = (Snapshot(beginning, compares=True),) if compares else connector.snapshots
     again = replace(
         connector,
         beginning=beginning,
