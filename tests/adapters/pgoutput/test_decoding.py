@@ -119,6 +119,18 @@ def _parts(source: str) -> list[int]:
     return [int(part, 16) for part in source.split("-")]
 
 
+def test_what_was_told_is_noted_while_somebody_reads_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads the next after long begins anew, as the first one does."""
+    monkeypatch.setattr("headgate.adapters.pgoutput.decoding.NOTES_MOST", 3)
+    found = decoding()
+    found.told = set()
+    for number in range(1, 4):
+        fed(found, [Begin(number * 1_000, 0, number), Commit(number * 1_000, number * 1_000, 0)])
+    assert found.told == {1, 2, 3}
+    fed(found, [Begin(4_000, 0, 4), Commit(4_000, 4_000, 0)])
+    assert found.told is None
+
+
 def test_an_update_of_the_key_is_a_delete_and_an_insert() -> None:
     change = Update(1, values(1, None, None), False, values(2))
     events = fed(decoding(), [relation(), *transaction(0x200, change, insert(3))])

@@ -277,3 +277,43 @@ async def made(database: Database) -> tuple[set[str], set[str]]:
         "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
     )
     return {name for (name,) in publications}, {name for (name,) in slots}
+
+
+async def test_a_table_that_is_made_anew_is_told_again_and_one_that_is_gone_stops_no_other(
+    database: Database,
+) -> None:
+    await database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    await database.run("CREATE TABLE b (id int PRIMARY KEY)")
+    await database.run("CREATE TABLE c (id int PRIMARY KEY)")
+    async with an_origin(database.dsn, tables="public.a,public.b,public.c") as origin:
+        async with origin.open("", begin_at=BEGIN_NOW) as stream:
+            await database.run("DROP TABLE a, b")
+            await database.run("CREATE TABLE a (id int PRIMARY KEY)")
+            await database.run("ALTER TABLE c RENAME TO d")
+            await database.run("INSERT INTO d VALUES (1)")
+            [told] = await events(stream, 1)
+            warning = (await origin.standing(stream.position)).warning
+        assert "no table public.a, public.b, public.c" in warning
+        assert "snapshot shop --table public.a --table public.b" in warning
+        async with origin.open(str(told.source), begin_at=BEGIN_NOW) as stream:
+            await database.run("INSERT INTO a VALUES (2)")
+            await database.run("INSERT INTO d VALUES (3)")
+            found = await events(stream, 2)
+            warning = (await origin.standing(stream.position)).warning
+    assert [(one.collection, one.key) for one in found] == [("public.a", "2"), ("public.d", "3")]
+    assert "no table public.b, public.c" in warning
+
+
+async def test_who_begins_anew_is_told_what_the_settings_name_and_nothing_else(
+    database: Database,
+) -> None:
+    """Of a publication that was left behind."""
+    await database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    await database.run("CREATE TABLE b (id int PRIMARY KEY)")
+    async with a_stream(database.dsn, tables="public.a"):
+        pass
+    async with a_stream(database.dsn, tables="public.b") as stream:
+        await database.run("INSERT INTO a VALUES (1)")
+        await database.run("INSERT INTO b VALUES (2)")
+        [found] = await events(stream, 1)
+    assert found.collection == "public.b"

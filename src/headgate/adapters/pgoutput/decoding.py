@@ -30,6 +30,8 @@ from headgate.adapters.pgoutput.values import Converters, Numeric, TypeInfo
 from headgate.errors import ChangeTooLarge
 from headgate.model.event import Event
 
+NOTES_MOST = 100_000
+"""So many transactions are noted for whoever reads rows."""
 _VERBS: Mapping[type[object], str] = {Insert: "insert", Update: "update", Delete: "delete"}
 
 
@@ -92,6 +94,8 @@ class Decoding:
             self._begin(message.commit_lsn)
             if self.told is not None:
                 self.told.add(message.xid)
+                if len(self.told) > NOTES_MOST:
+                    self.told = None  # nobody has read rows for long; who does begins anew
             self.time_ms = message.time_ms
         elif isinstance(message, Commit):
             self._end(message.end_lsn)

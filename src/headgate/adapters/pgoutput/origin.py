@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 
 import psycopg
+from msgspec.structs import replace
 
 from headgate.adapters.pgoutput.database import Database, Resolve
 from headgate.adapters.pgoutput.errors import WAL_LEVEL, history_lost
@@ -24,7 +25,7 @@ from headgate.adapters.pgoutput.link import Link
 from headgate.adapters.pgoutput.origin_check import OriginCheck
 from headgate.adapters.pgoutput.publication import Publication
 from headgate.adapters.pgoutput.slot import Slot
-from headgate.adapters.pgoutput.standing import standing_of
+from headgate.adapters.pgoutput.standing import standing_of, unpublished
 from headgate.adapters.pgoutput.stream import PostgresChangeStream
 from headgate.decide.connectors.postgres_settings import own_name, read_settings
 from headgate.errors import HeadgateError, OriginRefused, OriginUnavailable
@@ -71,7 +72,11 @@ class PostgresOrigin:
 
     async def standing(self, position: str) -> Standing:
         try:
-            return await standing_of(self._slot)
+            standing = await standing_of(self._slot)
+            lacking = [] if standing.warning else await self._publication.lacking()
+            return (
+                replace(standing, warning=unpublished(self._name, lacking)) if lacking else standing
+            )
         except (psycopg.Error, HeadgateError, OSError):
             return Standing()
 
@@ -107,7 +112,7 @@ class PostgresOrigin:
         link = await Link.open(self._database)
         stack.push_async_callback(link.close)
         timelines, end = await link.timelines()
-        await self._publication.ensure(version)
+        await self._publication.ensure(version, anew=not after)
         await self._slot.free()
         start = await self._start(wanted, timelines, end, version)
         options = {"proto_version": PROTOCOL, "publication_names": _listed(self._publication.name)}

@@ -18,6 +18,8 @@ SCHEMAS_SINCE = 150_000
 """Versions from which on a publication can have stored generated columns, and whole schemas."""
 _NOT_OWNER = "42501"
 _NO_TABLE = "42P01"
+NOTHING = TableName("", "")
+"""What one is for that has lost all its tables."""
 
 
 class Publication:
@@ -28,9 +30,10 @@ class Publication:
         self.name = name
         self.own = own
 
-    async def ensure(self, version: int) -> None:
-        """It is there, with the tables of the settings. Raises psycopg's errors, and
-        OriginRefused."""
+    async def ensure(self, version: int, *, anew: bool) -> None:
+        """It is there, with the tables of the settings. To go on (not `anew`), what is published is
+        kept, as a table is that was renamed; and one that isn't there any more stops no other.
+        Raises psycopg's errors, and OriginRefused."""
         wanted = frozenset(self._database.settings.tables)
         found = await self._found()
         if not self.own:
@@ -42,19 +45,28 @@ class Publication:
             return
         if found == wanted:
             return
-        statement = self._statement(wanted, version, is_new=found is None)
+        name = sql.Identifier(self.name)
+        statement = self._creation(wanted, version)
         try:
             if found is not None and not (found and wanted):
                 # One for all tables can't become one for some.
-                await self._database.rows(
-                    sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self.name))
-                )
-                statement = self._statement(wanted, version, is_new=True)
-            await self._database.rows(statement)
+                await self._database.rows(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(name))
+                found = None
+            if found is None:
+                await self._database.rows(statement)
+                return
+            if anew and (others := found - wanted - {NOTHING}):
+                statement = sql.SQL("ALTER PUBLICATION {} DROP {}").format(name, _listed(others))
+                await self._database.rows(statement)
+            if lacking := await self._there(wanted - found):
+                statement = sql.SQL("ALTER PUBLICATION {} ADD {}").format(name, _listed(lacking))
+                await self._database.rows(statement)
         except psycopg.Error as error:
             if error.sqlstate == DUPLICATE:
                 return  # somebody was faster, with the same
             if error.sqlstate in (_NO_TABLE, "3F000"):
+                if found is not None:
+                    return  # gone since it was looked for
                 raise OriginRefused(
                     f"{error.diag.message_primary}: correct the setting tables, or create it"
                 ) from error
@@ -65,6 +77,12 @@ class Publication:
                     f"and set publication to {self.name}",
                 ) from error
             raise
+
+    async def lacking(self) -> list[TableName]:
+        """The tables of the settings that it hasn't: who drops one takes it out, and one that is
+        made anew by its name is another one."""
+        found = await self._found() if self.own else None
+        return sorted(frozenset(self._database.settings.tables) - found, key=str) if found else []
 
     async def tables(self) -> list[tuple[str, str]]:
         """Schema and name of each that it has now."""
@@ -111,25 +129,40 @@ class Publication:
                 (self.name,),
             )
             found |= {TableName(schema, ALL_OF_SCHEMA) for (schema,) in schemas}
-        return frozenset(found) or frozenset({TableName("", "")})
+        return frozenset(found) or frozenset({NOTHING})
 
-    def _statement(
-        self, wanted: frozenset[TableName], version: int, *, is_new: bool
-    ) -> sql.Composed:
-        parts = []
-        for one in sorted(wanted, key=str):
-            if one.table == ALL_OF_SCHEMA:
-                parts.append(sql.SQL("TABLES IN SCHEMA {}").format(sql.Identifier(one.schema)))
-            else:
-                table = sql.Identifier(one.schema, one.table)
-                parts.append(sql.SQL("TABLE {}").format(table))
-        what: sql.Composable = sql.SQL(", ").join(parts)
-        name = sql.Identifier(self.name)
-        if not is_new:
-            return sql.SQL("ALTER PUBLICATION {} SET {}").format(name, what)
+    async def _there(self, wanted: frozenset[TableName]) -> frozenset[TableName]:
+        """Those of them that can be published now."""
+        rows = await self._database.rows(
+            "SELECT n.nspname, c.relname FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.relname = ANY(%s) "
+            "UNION ALL SELECT nspname, %s FROM pg_namespace",
+            ([one.table for one in wanted], ALL_OF_SCHEMA),
+        )
+        return wanted & {TableName(schema, table) for schema, table in rows}
+
+    def _creation(self, wanted: frozenset[TableName], version: int) -> sql.Composed:
         options = "publish_via_partition_root = true"
         if version >= GENERATED_SINCE:
             options += ", publish_generated_columns = stored"
         return sql.SQL("CREATE PUBLICATION {} FOR {} WITH ({})").format(
-            name, what if wanted else sql.SQL("ALL TABLES"), sql.SQL(options)
+            sql.Identifier(self.name),
+            _listed(wanted) if wanted else sql.SQL("ALL TABLES"),
+            sql.SQL(options),
         )
+
+
+def _listed(tables: frozenset[TableName]) -> sql.Composed:
+    """As a statement has them; PostgreSQL 14 takes the word TABLE once."""
+    named = [one for one in sorted(tables, key=str) if one.table != ALL_OF_SCHEMA]
+    schemas = [one.schema for one in sorted(tables, key=str) if one.table == ALL_OF_SCHEMA]
+    comma, parts = sql.SQL(", "), []
+    if named:
+        names = comma.join(sql.Identifier(one.schema, one.table) for one in named)
+        parts.append(sql.SQL("TABLE {}").format(names))
+    if schemas:
+        parts.append(
+            sql.SQL("TABLES IN SCHEMA {}").format(comma.join(map(sql.Identifier, schemas)))
+        )
+    return comma.join(parts)

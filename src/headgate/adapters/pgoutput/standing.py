@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headgate.adapters.pgoutput.slot import Slot, SlotInfo
+from headgate.decide.connectors.postgres_settings import TableName
 from headgate.ports.origin import Standing
 
 _GIB = 1024**3
 HELD_MUCH_BYTES = 10 * _GIB
 """What is held back for a connector is worth a word from here on, where nothing bounds it."""
+
+NAMED = 5
+"""So many tables are named in a sentence."""
 
 
 async def standing_of(slot: Slot) -> Standing:
@@ -40,6 +46,17 @@ def warning_of(info: SlotInfo) -> str:
             "filling the disk; see what it waits for, or set max_slot_wal_keep_size"
         )
     return ""
+
+
+def unpublished(connector: str, tables: Sequence[TableName]) -> str:
+    """That the connector isn't told of these any more, and what to do."""
+    named = ", ".join(map(str, tables[:NAMED]))
+    options = " ".join(f"--table {one}" for one in tables[:NAMED])
+    more = f" and {len(tables) - NAMED} more" if len(tables) > NAMED else ""
+    return (
+        f"its publication has no table {named}{more}, which was dropped or renamed since; once it "
+        f"is there, publish and read it with `headgate connector snapshot {connector} {options}`"
+    )
 
 
 def written(size_bytes: int) -> str:

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import sql
 
 from headgate.adapters.pgoutput import catalog
-from headgate.adapters.pgoutput.database import Connection, Database, bounded
+from headgate.adapters.pgoutput.database import ANSWER_TIMEOUT_S, Connection, Database, bounded
 from headgate.adapters.pgoutput.decoding import Decoding
 from headgate.adapters.pgoutput.identity import Timelines, lsn_from
 from headgate.adapters.pgoutput.messages import OWN_PREFIX, Column, Relation, Value
@@ -129,10 +129,19 @@ class Tables:
             # need not be at any standby to have a place.
             await self._connection.execute("SET row_security = off")
             await self._connection.execute("SET synchronous_commit = local")
+            # Who gives up waiting must not leave a server process that waits on.
+            await self._connection.execute("SET lock_timeout = '10s'")
         if self._decoding.told is None:
             self._decoding.told = set()
-            cursor = await self._connection.execute("SELECT pg_current_xact_id()::text::bigint")
-            [(self._noted_from,)] = await cursor.fetchall()
+            try:
+                async with bounded(self._connection, ANSWER_TIMEOUT_S):
+                    cursor = await self._connection.execute(
+                        "SELECT pg_current_xact_id()::text::bigint"
+                    )
+                    [(self._noted_from,)] = await cursor.fetchall()
+            except BaseException:
+                self._decoding.told = None  # nobody knows what was told before
+                raise
         return self._connection
 
     async def _chunk(self, connection: Connection, collection: str, behind: str) -> Chunk:
@@ -186,7 +195,8 @@ class Tables:
                 before = {xid for xid in seen.open if xid < self._noted_from}
                 if not (lacking := seen.lacking(told) | before):
                     # What is seen once is seen for good.
-                    self._decoding.told = seen.lacking(self._decoding.told or ())
+                    if self._decoding.told is not None:
+                        self._decoding.told = seen.lacking(self._decoding.told)
                     yield
                     return
             finally:
