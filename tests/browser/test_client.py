@@ -147,14 +147,15 @@ async def test_what_was_to_be_asked_again_is_asked_once_on_a_new_connection(
     gateway.refused.clear()
     gateway.silent.add("s1")
     gateway.drop_all()
+    before = len(gateway.requests)  # on a slow machine it may have asked again by now
     await page.wait_for_function("() => headgate.state === 'waiting'", timeout=WAIT_MS)
     await page.clock.run_for(60)  # it connects again before the old one would have asked again
     await listener.until("other.subscribed", 2)
     await page.clock.run_for(1_000)
     gateway.answer("s1")
     await listener.until_state("live")
-    asked = [one["id"] for one in gateway.requests if one["type"] == "subscribe"]
-    assert asked.count("s1") == 2
+    asked = [one["id"] for one in gateway.requests[before:] if one["type"] == "subscribe"]
+    assert asked.count("s1") == 1
 
 
 async def test_a_gateway_that_falls_silent_is_asked_and_then_left(
