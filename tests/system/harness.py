@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import psutil
@@ -58,6 +59,15 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> 
 def create_topic(url: str, topic: str, partitions: int = 1) -> None:
     """As `headgate topic create` does, for tests of something else."""
     _ask(url, "/v1/topics", "POST", {"name": topic, "partitions": partitions})
+
+
+def knows_topic(url: str, topic: str) -> bool:
+    """Whether the gateway there has heard of it: one that is about to connect again may be late."""
+    try:
+        _ask(url, f"/v1/topics/{topic}/records?limit=1", "GET")
+    except HTTPError:
+        return False
+    return True
 
 
 def delete_topic(url: str, topic: str) -> None:

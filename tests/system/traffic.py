@@ -16,7 +16,7 @@ from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.client.producing.pending import ProducerOptions
 from headgate.errors import HeadgateError
 from tests.system.cluster import Cluster
-from tests.system.harness import Command, create_topic, delete_topic, until
+from tests.system.harness import Command, create_topic, delete_topic, knows_topic, until
 
 KEYS = 24
 PAUSE_S = 0.04
@@ -79,6 +79,7 @@ class Traffic:
     def __enter__(self) -> Self:
         cluster = self._cluster
         create_topic(cluster.url, self.topic, self._partitions)
+        until(lambda: knows_topic(self._url, self.topic), "its gateway has heard of the topic")
         self._subscriber = cluster.subscribe(self.topic, url=self._url)
         self._thread.start()
         self.flows()
