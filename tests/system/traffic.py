@@ -9,6 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, Self
 
 from headgate.client import SyncProducer
@@ -79,7 +80,8 @@ class Traffic:
     def __enter__(self) -> Self:
         cluster = self._cluster
         create_topic(cluster.url, self.topic, self._partitions)
-        until(lambda: knows_topic(self._url, self.topic), "its gateway has heard of the topic")
+        for url in self._url.split(","):
+            until(partial(knows_topic, url, self.topic), f"{url} has heard of the topic")
         self._subscriber = cluster.subscribe(self.topic, url=self._url)
         self._thread.start()
         self.flows()

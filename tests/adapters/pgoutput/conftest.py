@@ -33,6 +33,13 @@ class Database:
         cursor = await self.connection.execute(statement, values)
         return await cursor.fetchall() if cursor.description else []
 
+    async def unread(self, slot: str) -> None:
+        """Wait for the end of its reader, who is there for a moment after his connection's end."""
+        query = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
+        async with asyncio.timeout(20):
+            while await self.run(query, (slot,)) == [(True,)]:  # noqa: ASYNC110 - the server's state
+                await asyncio.sleep(0.01)
+
 
 @pytest.fixture(scope="session")
 def lone_postgres() -> Iterator[Postgres]:

@@ -31,6 +31,7 @@ async def read_some(database: Database) -> str:
         position = stream.position
         stream.stored(position)
     await database.run("INSERT INTO t VALUES (2)")
+    await database.unread(SLOT)
     return position
 
 

@@ -350,6 +350,17 @@ async def test_topic_that_is_deleted_while_its_log_is_looked_at_is_unknown(
     assert not world.coordinator.registry
 
 
+async def test_unknown_topic_may_be_a_new_one_while_the_coordinator_is_lost(world: World) -> None:
+    world.coordinator.disconnect()
+    early = await world.websocket(topic="ships")
+    error = (await early.next())["error"]
+    assert (error["code"], error["message"].count("lost the coordinator")) == ("unavailable", 1)
+    world.coordinator.connect()
+    world.coordinator.publish(topology(2, names=("flights", "ships")))
+    late = await world.websocket(topic="ships")
+    assert (await late.next())["type"] == "subscribed"
+
+
 async def test_topic_that_is_merely_absent_keeps_its_subscribers(world: World) -> None:
     subscriber = await world.websocket()
     await subscriber.next()

@@ -69,7 +69,7 @@ class Control:
         self, name: str, *, grace_s: float, is_shown: Callable[[str], bool] = lambda _: True
     ) -> Topic:
         """Raises UnknownTopic once it was waited for so long, which may name one that `is_shown`
-        and was meant."""
+        and was meant; NotNow while nobody is there who would have told of a new one."""
         try:
             async with asyncio.timeout(grace_s):
                 while (topic := self.topology.topic(name)) is None:
@@ -79,6 +79,11 @@ class Control:
             if self.topology.generation == 0:
                 raise errors.NotNow(
                     "this gateway has not heard from the coordinator yet; try again"
+                ) from None
+            if not self.connected:
+                raise errors.NotNow(
+                    f"this gateway knows no topic {name}, and has lost the coordinator, which "
+                    "would tell it of a new one; try again"
                 ) from None
             known = [topic.name for topic in self.topology.topics if is_shown(topic.name)]
             raise unknown_topic(name, known) from None
