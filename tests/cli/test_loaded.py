@@ -33,6 +33,8 @@ OURS = {
 OURS["status --json"] = OURS["status"]
 NOT_OURS = (
     "headgate.config.schema",
+    "headgate.config.sections",
+    "headgate.config.value_types",
     "headgate.decide.filter",
     "headgate.decide.conversation",
     "headgate.adapters.grpc",

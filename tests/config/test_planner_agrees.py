@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from headgate.config import LoadedConfig
-from headgate.config.schema import Imbalance, Weight
+from headgate.config.value_types import Imbalance, Weight
 from headgate.decide.planning.plan import IMBALANCE_MAX, plan
 from headgate.decide.planning.starting_point import WEIGHT_MAX, WEIGHT_MIN, Candidate
 from headgate.errors import InvalidConfig, InvalidRequest

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from headgate.config import Config
-from headgate.config.schema import RouterSettings
+from headgate.config.sections.roles import RouterSettings
 from tests.sim.cluster import running
 from tests.virtual_time import run_virtual
 

@@ -4,7 +4,7 @@ import pytest
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.config import Config
-from headgate.config.schema import JwtSettings, SecuritySettings
+from headgate.config.sections.security import JwtSettings, SecuritySettings
 from headgate.errors import DataFolderError, InvalidConfig
 from headgate.model.access import Grant
 from headgate.wiring.access import (

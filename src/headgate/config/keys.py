@@ -2,7 +2,7 @@
 
 A key knows how its value is written, read and described, so that the sources, the error sentences,
 `config show` and the documentation all say the same. Nothing here is written down twice: what a key
-is called and may be is in schema.py alone.
+is called and may be is in the schema alone.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
 from headgate.config.address import ENV_PREFIX
-from headgate.config.schema import Config, Secret, Section, Several, Wording
+from headgate.config.schema import Config
+from headgate.config.sections.section import Section
 from headgate.config.units import DurationUnit, NotAllowed, SizeUnit
+from headgate.config.value_types import Secret, Several, Wording
 
 HIDDEN = "***"
 _PASSWORDS = (
