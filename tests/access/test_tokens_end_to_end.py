@@ -174,7 +174,8 @@ async def test_nobody_follows_the_topology_who_has_to_say_who_they_are(
     secured: tuple[str, str, Any],
 ) -> None:
     from headgate.client.defaults import load_sessions
-    from headgate.model.control import Hello, PushTopology, Refused
+    from headgate.model.control.from_coordinator import PushTopology, Refused
+    from headgate.model.control.to_coordinator import Hello
 
     _, _, coordinator = secured
     session = load_sessions()(

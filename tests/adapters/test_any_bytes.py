@@ -22,7 +22,7 @@ from headgate.decide.filter.parser import parse
 from headgate.decide.http.routes import RouteTable
 from headgate.decide.http.web_pages import WebPages
 from headgate.errors import HeadgateError, InvalidRequest
-from headgate.model.control import Hello
+from headgate.model.control.to_coordinator import Hello
 from headgate.model.delivery import Batch, DeliveryAnswer, Verdict
 from headgate.model.http import Headers, Request, Response, Route
 from headgate.services.gateway.subscriptions.requests import question_of

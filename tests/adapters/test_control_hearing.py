@@ -13,7 +13,8 @@ from headgate.adapters.memory.control_network import (
     MemoryControlServer,
     NetworkControlSession,
 )
-from headgate.model.control import AdoptionFloor, CheckedIn, CheckIn, Hello, Unregister, Welcome
+from headgate.model.control.from_coordinator import AdoptionFloor, CheckedIn, Welcome
+from headgate.model.control.to_coordinator import CheckIn, Hello, Unregister
 from headgate.ports.control import ControlStream
 from headgate.tasks import Helpers
 from tests.virtual_time import run_virtual

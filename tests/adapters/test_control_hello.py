@@ -10,7 +10,7 @@ from headgate.adapters import control_stream
 from headgate.adapters.grpc.control import GrpcControlServer
 from headgate.adapters.grpc.control import dial as dial_grpc
 from headgate.adapters.memory.control_network import MemoryControlNetwork, MemoryControlServer
-from headgate.model.control import Hello
+from headgate.model.control.to_coordinator import Hello
 from headgate.ports.control import ControlStream
 from tests.virtual_time import run_virtual
 

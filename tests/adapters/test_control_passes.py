@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 from headgate.adapters.control_stream import encode
 from headgate.adapters.grpc.control import METHOD, GrpcControlServer, GrpcControlSession
 from headgate.decide.links.passes import Caller, ClusterTokens
-from headgate.model.control import FromCoordinator, Hello, Refused, SessionRole, Welcome
+from headgate.model.control.from_coordinator import FromCoordinator, Refused, Welcome
+from headgate.model.control.to_coordinator import Hello, SessionRole
 from headgate.ports.control import ControlStream
 from headgate.telemetry import LogLine
 from tests.waiting import until

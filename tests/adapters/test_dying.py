@@ -20,7 +20,8 @@ from headgate.adapters.nats.delivery import NatsDeliveryServer
 from headgate.adapters.postgres import notices
 from headgate.adapters.postgres.schema import SchemaStatements
 from headgate.answering import HttpApp
-from headgate.model.control import CheckIn, Hello, Welcome
+from headgate.model.control.from_coordinator import Welcome
+from headgate.model.control.to_coordinator import CheckIn, Hello
 from headgate.model.event import Event, PartitionRef
 from headgate.ports.control import ControlStream
 from headgate.tasks import Crew, TaskDied, deaths

@@ -16,7 +16,7 @@ from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.origin import no_origin
 from headgate.config import Config
-from headgate.model.control import AckTopology
+from headgate.model.control.to_coordinator import AckTopology
 from headgate.model.http import Route
 from headgate.model.topology import Topic
 from headgate.services.gateway.public.browsing import Browsing

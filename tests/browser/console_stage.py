@@ -24,7 +24,7 @@ from headgate.decide.produce.room import Room
 from headgate.model import api
 from headgate.model.access import ApiToken
 from headgate.model.connectors_api import ConnectorInfo, FedTopic
-from headgate.model.control import LATENCY_BUCKETS_S, GatewayLink, Latencies
+from headgate.model.control.reports import LATENCY_BUCKETS_S, GatewayLink, Latencies
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.explain_api import (

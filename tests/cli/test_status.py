@@ -19,7 +19,7 @@ from headgate.model.api import (
     Totals,
     WindowStatus,
 )
-from headgate.model.control import GatewayLink
+from headgate.model.control.reports import GatewayLink
 from headgate.model.letters import GatewayLetters
 from tests.cli.command import headgate
 from tests.cli.operated import OperatedServer, partition, status, topic

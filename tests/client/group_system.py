@@ -30,7 +30,7 @@ from headgate.decide.coordination.effects import Effect, EndSession, FenceCheckp
 from headgate.decide.coordination.members.members import Balance, Timing
 from headgate.model.api import Status
 from headgate.model.client_messages import Event
-from headgate.model.control import ToCoordinator
+from headgate.model.control.to_coordinator import ToCoordinator
 from headgate.model.event import PartitionRef
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.stored import StoredState

@@ -15,7 +15,7 @@ from headgate.client import identified_link
 from headgate.client.credentials import Credentials, Token
 from headgate.client.defaults import open_link
 from headgate.client.identified_link import identified
-from headgate.model.control import PushTokens
+from headgate.model.control.from_coordinator import PushTokens
 from headgate.ports.connection import Link
 from headgate.services.principals import digest_of
 from tests.services.gateway.access import knowing, secret_of, token

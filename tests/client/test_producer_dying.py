@@ -13,7 +13,7 @@ from headgate.client.producing.route import Route
 from headgate.client.producing.topic_stream import TopicStream
 from headgate.errors import HeadgateError
 from headgate.model.api import TopologyAnswer
-from headgate.model.control import PushTopology
+from headgate.model.control.from_coordinator import PushTopology
 from headgate.tasks import deaths
 from tests.client.produce_server import ProduceServer, produce_server
 from tests.client.test_route import Followed, owners

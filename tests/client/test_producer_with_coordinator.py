@@ -21,7 +21,7 @@ from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.producing.route import Route
 from headgate.decide.coordination.members.members import Timing
 from headgate.decide.produce.routing_cache import Applied
-from headgate.model.control import Hello
+from headgate.model.control.to_coordinator import Hello
 from headgate.services.coordinator.service import (
     Coordinator,
     CoordinatorPorts,

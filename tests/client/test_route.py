@@ -13,14 +13,8 @@ from headgate.client.producing.connections import AVOID_S, Connections
 from headgate.client.producing.route import CLOSE_TIMEOUT_S, Route
 from headgate.errors import StaleVersion
 from headgate.model.api import TopologyAnswer
-from headgate.model.control import (
-    AckTopology,
-    FromCoordinator,
-    Goodbye,
-    PushTopology,
-    ToCoordinator,
-    Welcome,
-)
+from headgate.model.control.from_coordinator import FromCoordinator, PushTopology, Welcome
+from headgate.model.control.to_coordinator import AckTopology, Goodbye, ToCoordinator
 from headgate.ports.control import HelloSource
 from tests.client.produce_server import ProduceServer, produce_server
 from tests.decide.produce.test_routing_cache import topology

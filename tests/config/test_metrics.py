@@ -15,7 +15,7 @@ from headgate.decide.operations.health import judged
 from headgate.decide.operations.latencies import Stopwatch
 from headgate.metrics.exposing import Described, Metrics, NodeMetrics
 from headgate.metrics.roles import ROLES, CoordinatorMetrics, IngestMetrics
-from headgate.model.control import Latencies
+from headgate.model.control.reports import Latencies
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "metrics.md").read_text(encoding="utf-8")

@@ -17,19 +17,15 @@ from headgate.adapters.memory.control_network import (
     NetworkControlSession,
 )
 from headgate.adapters.memory.machine import ScriptedMachine
-from headgate.model.control import (
+from headgate.model.control.from_coordinator import (
     AdoptionFloor,
     CheckedIn,
-    CheckIn,
     FromCoordinator,
-    Goodbye,
-    Hello,
     NotLeader,
     Refused,
-    ToCoordinator,
-    Unregister,
     Welcome,
 )
+from headgate.model.control.to_coordinator import CheckIn, Goodbye, Hello, ToCoordinator, Unregister
 from headgate.ports.control import ControlListener, ControlSession, ControlStream, HelloSource
 from headgate.tasks import deaths
 from tests.servers.process import free_port

@@ -17,7 +17,7 @@ from headgate.client.subscriber import Subscriber
 from headgate.config import Config
 from headgate.errors import HeadgateError, NotFound
 from headgate.model.client_messages import Event
-from headgate.model.control import Evidence
+from headgate.model.control.to_coordinator import Evidence
 from headgate.model.explain_api import DryRun
 from headgate.model.letters_api import LettersChanged, LetterSelection
 from tests.explaining.world import (

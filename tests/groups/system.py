@@ -24,7 +24,8 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Persist, Refuse
 from headgate.decide.coordination.members.members import Balance, Timing
 from headgate.lane.run import Lane, LanePorts
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import RouterReport
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import group_of
@@ -378,7 +379,7 @@ class Router:
 
     def __init__(self, system: System) -> None:
         self._system = system
-        self._assignment: control.Assign | None = None
+        self._assignment: from_coordinator.Assign | None = None
         self._topology = Topology(0)
         self._window = 0
         self._news = asyncio.Event()
@@ -389,9 +390,9 @@ class Router:
         self.crew.start("router", self._listen(session))
         self.crew.start("windows", self._run_windows())
 
-    def _hello(self) -> control.Hello:
+    def _hello(self) -> to_coordinator.Hello:
         assignment = self._assignment
-        return control.Hello(
+        return to_coordinator.Hello(
             role="router",
             node_id="router-1",
             incarnation="1",
@@ -403,17 +404,17 @@ class Router:
     async def _listen(self, session: MemoryControlSession) -> None:
         async for message in session.messages():
             match message:
-                case control.Welcome(learning=learning):
+                case from_coordinator.Welcome(learning=learning):
                     if learning:
-                        await session.send(control.Recall(self._topology))
-                    await session.send(control.RouterReport("ready", self._window, 0.0))
-                case control.Assign():
+                        await session.send(to_coordinator.Recall(self._topology))
+                    await session.send(RouterReport("ready", self._window, 0.0))
+                case from_coordinator.Assign():
                     self._assignment = message
                     self._news.set()
-                case control.PushTopology(topology):
+                case from_coordinator.PushTopology(topology):
                     if topology.generation > self._topology.generation:
                         self._topology = topology
-                    await session.send(control.AckTopology(topology.generation))
+                    await session.send(to_coordinator.AckTopology(topology.generation))
                 case _:
                     pass
 
@@ -430,7 +431,7 @@ class Router:
             await lane.tally()
             await asyncio.sleep(0.1)
 
-    def _spec(self, assignment: control.Assign) -> LaneSpec:
+    def _spec(self, assignment: from_coordinator.Assign) -> LaneSpec:
         return LaneSpec(
             router_id="router-1",
             incarnation="1",

@@ -46,7 +46,8 @@ from headgate.lane.delivery import pipelines as delivering
 from headgate.lane.letters import redriving
 from headgate.lane.letters import writing as letters
 from headgate.metrics.roles import GatewayMetrics
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import LaneReport
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, Op, PartitionRef
 from headgate.model.groups import Group, group_id
@@ -120,19 +121,19 @@ class MeetingLane(LaneWorld):
     def topology(self, *_: str) -> Topology:
         return self.meeting.topology
 
-    def _hear(self, message: control.ToCoordinator) -> None:
+    def _hear(self, message: to_coordinator.ToCoordinator) -> None:
         super()._hear(message)
-        if isinstance(message, control.AckSubscriptions):
+        if isinstance(message, to_coordinator.AckSubscriptions):
             self.acked = max(self.acked, message.revision)
             self.meeting.adopt()
-        elif isinstance(message, control.Claimed):
+        elif isinstance(message, to_coordinator.Claimed):
             self.meeting.claimed(self, message.owners)
 
     @property
     def is_running(self) -> bool:
         return not self.life.done()
 
-    def told(self, message: control.FromCoordinator) -> None:
+    def told(self, message: from_coordinator.FromCoordinator) -> None:
         if self.session is not None and self.is_running and not self.away:
             self.session.push(message)
 
@@ -190,27 +191,27 @@ class MeetingGateway:
             evidence=evidence,
             machine=machine,
         )
-        hello = control.Hello(role="gateway", node_id=name, incarnation=self.incarnation)
+        hello = to_coordinator.Hello(role="gateway", node_id=name, incarnation=self.incarnation)
         session = self.coordinator.open_session(lambda: hello)
         self.listening = asyncio.create_task(hearing.listen(session))
 
-    def _hear(self, message: control.ToCoordinator) -> None:
+    def _hear(self, message: to_coordinator.ToCoordinator) -> None:
         if self.is_dead:
             return
         self._registers(message)
-        if isinstance(message, control.RegistrationComplete):
+        if isinstance(message, to_coordinator.RegistrationComplete):
             self.coordinator.remembers = True
             mine = [one.id for one in self.meeting.registry.values() if one.gateway_id == self.name]
             if ended := [name for name in mine if self.subscriptions.get(name) is None]:
                 self.meeting.unregistered(ended)  # while nobody heard of it
-        elif isinstance(message, control.Register):
+        elif isinstance(message, to_coordinator.Register):
             self.meeting.registered(self, message)
-        elif isinstance(message, control.Unregister):
+        elif isinstance(message, to_coordinator.Unregister):
             self.meeting.unregistered(message.ids)
 
     def knows(self, generation: int) -> bool:
         return any(
-            isinstance(one, control.AckTopology) and one.generation >= generation
+            isinstance(one, to_coordinator.AckTopology) and one.generation >= generation
             for one in self.coordinator.received
         )
 
@@ -243,14 +244,14 @@ class MeetingGateway:
             self.meeting.forgotten.discard(self.name)
             self.coordinator.connect()
             assert self.coordinator.session is not None
-            self.coordinator.session.push(control.AdoptionFloor(self.floor))
+            self.coordinator.session.push(from_coordinator.AdoptionFloor(self.floor))
             self.meeting.adopt()
             self.meeting.publish()
 
     def adopted(self, revision: int) -> None:
         self.floor = max(revision, self.floor)
         assert self.coordinator.session is not None
-        self.coordinator.session.push(control.AdoptionFloor(self.floor))
+        self.coordinator.session.push(from_coordinator.AdoptionFloor(self.floor))
 
 
 class Network(FakeGateways):
@@ -403,7 +404,7 @@ class Meeting:
         for gateway in self.gateways.values():
             gateway.publish(topology)
         for lane in self.all_lanes:
-            lane.told(control.PushTopology(topology))
+            lane.told(from_coordinator.PushTopology(topology))
 
     @property
     def halts(self) -> bool:
@@ -414,23 +415,23 @@ class Meeting:
     def all_lanes(self) -> list[MeetingLane]:
         return [*self.lanes, *self.formers]
 
-    def registered(self, gateway: MeetingGateway, message: control.Register) -> None:
+    def registered(self, gateway: MeetingGateway, message: to_coordinator.Register) -> None:
         taken = [one for one in message.subscriptions if one.id in gateway.coordinator.registry]
         self.revision += 1
         for one in taken:
             self.registry[one.id] = one
             self.judge.registered(one)
         self._adopting.append((gateway, gateway.coordinator.revision, self.revision))
-        self._change(control.SubscriptionChanges(self.revision, tuple(taken), ()))
+        self._change(from_coordinator.SubscriptionChanges(self.revision, tuple(taken), ()))
         self.adopt()
 
     def unregistered(self, ids: Any) -> None:
         self.revision += 1
         for name in ids:
             self.registry.pop(name, None)
-        self._change(control.SubscriptionChanges(self.revision, (), tuple(ids)))
+        self._change(from_coordinator.SubscriptionChanges(self.revision, (), tuple(ids)))
 
-    def _change(self, message: control.SubscriptionChanges) -> None:
+    def _change(self, message: from_coordinator.SubscriptionChanges) -> None:
         for lane in self.all_lanes:
             if lane.has_all:
                 lane.told(message)
@@ -515,7 +516,9 @@ class Meeting:
         await asyncio.sleep(0.01)
         lane.acked = self.revision = self.revision + 1
         lane.has_all = True
-        lane.told(control.SubscriptionSnapshot(self.revision, tuple(self.registry.values())))
+        lane.told(
+            from_coordinator.SubscriptionSnapshot(self.revision, tuple(self.registry.values()))
+        )
 
     def _changed_settings(self, settings: LaneSettings) -> LaneSettings:
         """An operator may change his mind from one lane to the next."""
@@ -543,7 +546,9 @@ class Meeting:
             lane.welcome()
             self.revision += 1
             lane.has_all = True
-            lane.told(control.SubscriptionSnapshot(self.revision, tuple(self.registry.values())))
+            lane.told(
+                from_coordinator.SubscriptionSnapshot(self.revision, tuple(self.registry.values()))
+            )
 
     def has_all_it_owns(self, lane: MeetingLane) -> bool:
         owned = {ref for ref, number in self.owners.items() if number == lane.number}
@@ -562,7 +567,7 @@ class Meeting:
         self._surround(lane)
         self.lanes[number] = lane
         self.formers.append(former)
-        former.told(control.EndWindow("time", hand_over=True))
+        former.told(from_coordinator.EndWindow("time", hand_over=True))
         await self.start(lane, anew=False)
 
     def claimed(self, lane: MeetingLane, owners: Iterable[Owner]) -> None:
@@ -571,7 +576,7 @@ class Meeting:
         for former in self.formers:
             held = tuple(one for one in former.spec.owns if one.ref in taken)
             if former is not lane and former.spec.window < lane.spec.window and held:
-                former.told(control.LetGo(held, settle=False))
+                former.told(from_coordinator.LetGo(held, settle=False))
 
     def owner(self, ref: PartitionRef) -> MeetingLane:
         return self.lanes[self.owners[ref]]
@@ -595,17 +600,18 @@ class Meeting:
         giver, taker = self.owner(ref), self.lanes[1 - self.owners[ref]]
         if giver.is_running:
             owner = Owner(ref, f"router-{giver.number}", self.epochs[ref])
-            giver.told(control.LetGo((owner,), settle=True))
+            giver.told(from_coordinator.LetGo((owner,), settle=True))
             for _ in range(100):
                 await asyncio.sleep(0.1)
                 if any(
-                    isinstance(one, control.Released) and owner in one.owners for one in giver.sent
+                    isinstance(one, to_coordinator.Released) and owner in one.owners
+                    for one in giver.sent
                 ):
                     break
             else:
                 await giver.die()
             self.owners[ref] = taker.number
-            giver.told(control.LetGo((owner,), settle=False))
+            giver.told(from_coordinator.LetGo((owner,), settle=False))
         self.owners[ref] = taker.number
         await self.renew(taker, kill=self.random.random() < 0.3)
         if not giver.is_running:
@@ -1058,7 +1064,7 @@ class Life:
             now_ms = round(asyncio.get_running_loop().time() * 1000)
             await m.letters.revive([one.id for one in dead], now_ms=now_ms)
             for lane in m.lanes:
-                lane.told(control.LettersRevived())
+                lane.told(from_coordinator.LettersRevived())
 
     async def _delete(self) -> None:
         dead = [one.id for one in self.meeting.letters.letters if one.state == "dead"][:1]
@@ -1319,7 +1325,7 @@ class Life:
             if settled != head:
                 m.judge.finds("unsettled", str(ref), settled, head)
         for lane in m.lanes:
-            for report in [one for one in lane.sent if isinstance(one, control.LaneReport)][-1:]:
+            for report in [one for one in lane.sent if isinstance(one, LaneReport)][-1:]:
                 waiting = [one for one in report.links if one.waiting]
                 stuck = [one for one in report.partitions if one.parked or one.state != "flowing"]
                 if lane.is_running and (waiting or stuck or report.letters):

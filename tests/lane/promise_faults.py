@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from headgate.errors import StorageFailed
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import Letter
 from headgate.model.topology import Owner
@@ -282,7 +282,9 @@ class Faults:
             return
         self.world.tag_unsettled("handed off", ref)
         epoch = run.fences[ref].epoch
-        run.session.push(control.LetGo((Owner(ref, f"router-{epoch}", epoch),), settle=True))
+        run.session.push(
+            from_coordinator.LetGo((Owner(ref, f"router-{epoch}", epoch),), settle=True)
+        )
 
         async def take_over() -> None:
             for _ in range(100):
@@ -309,7 +311,7 @@ class Faults:
         world.checkpoints.put(ref, world.fence[ref], settled, resync=resync)
         if former.session is not None and self.random.random() < 0.5:
             owner = Owner(ref, f"router-{top.epoch}", former.fences[ref].epoch)
-            former.session.push(control.LetGo((owner,), settle=False))
+            former.session.push(from_coordinator.LetGo((owner,), settle=False))
         world.start([ref])
 
     def lose_records(self) -> None:
@@ -337,7 +339,7 @@ class Faults:
         for letter in self.some_dead(3):
             self.world.letters.want_again(letter)
         if self.random.random() < 0.7:
-            self.world.push(control.LettersRevived())
+            self.world.push(from_coordinator.LettersRevived())
 
     def delete(self) -> None:
         for letter in self.some_dead(1):

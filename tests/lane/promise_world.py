@@ -21,7 +21,7 @@ from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.log_reader import MemoryLogReader
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.lane.run import Lane, LanePorts
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.lanes import LaneSettings, LaneSpec, Mode
@@ -156,24 +156,24 @@ class PromiseWorld:
         nodes = tuple(Node(name, "gateway", self.gateways[name].url) for name in here)
         return Topology(self.generation, nodes=nodes, ring=ring)
 
-    def push(self, message: control.FromCoordinator) -> None:
+    def push(self, message: from_coordinator.FromCoordinator) -> None:
         for run in self.runs:
             if run.session is not None:
                 run.session.push(message)
 
     def publish(self) -> None:
         self.generation += 1
-        self.push(control.PushTopology(self.topology()))
+        self.push(from_coordinator.PushTopology(self.topology()))
 
-    def snapshot(self) -> control.SubscriptionSnapshot:
-        return control.SubscriptionSnapshot(self.revision, tuple(self.registry.values()))
+    def snapshot(self) -> from_coordinator.SubscriptionSnapshot:
+        return from_coordinator.SubscriptionSnapshot(self.revision, tuple(self.registry.values()))
 
     def change(self, *upserts: Subscription, removals: tuple[str, ...] = ()) -> None:
         self.revision += 1
         for name in removals:
             self.registry.pop(name, None)
         self.registry.update((one.id, one) for one in upserts)
-        self.push(control.SubscriptionChanges(self.revision, upserts, removals))
+        self.push(from_coordinator.SubscriptionChanges(self.revision, upserts, removals))
 
     def forget(self, *names: str) -> None:
         """Tell lanes of those that have ended, unless they have come back."""
@@ -189,15 +189,15 @@ class PromiseWorld:
             for ref in self.refs
         )
 
-    def _heard(self, run: Run, message: control.ToCoordinator) -> None:
-        if isinstance(message, control.AckSubscriptions):
+    def _heard(self, run: Run, message: to_coordinator.ToCoordinator) -> None:
+        if isinstance(message, to_coordinator.AckSubscriptions):
             run.revision = max(run.revision, message.revision)
-        elif isinstance(message, control.MayClaim):
+        elif isinstance(message, to_coordinator.MayClaim):
             assert run.session is not None
-            run.session.push(control.ClaimNow(message.number))
-        elif isinstance(message, control.Claimed):
+            run.session.push(from_coordinator.ClaimNow(message.number))
+        elif isinstance(message, to_coordinator.Claimed):
             run.claimed |= {owner.ref for owner in message.owners}
-        elif isinstance(message, control.Released):
+        elif isinstance(message, to_coordinator.Released):
             run.released |= {owner.ref for owner in message.owners}
 
     # --- lanes -----------------------------------------------------------------------------------
@@ -250,8 +250,8 @@ class PromiseWorld:
     def _welcome(self, run: Run) -> None:
         assert run.session is not None
         run.claimed |= {owner.ref for owner in run.session.connect().owns}
-        run.session.push(control.Welcome("coordinator-1", 30_000, 1_000))
-        run.session.push(control.PushTopology(self.topology()))
+        run.session.push(from_coordinator.Welcome("coordinator-1", 30_000, 1_000))
+        run.session.push(from_coordinator.PushTopology(self.topology()))
         run.session.push(self.snapshot())
 
     def owns_something(self, run: Run) -> bool:
@@ -287,7 +287,7 @@ class PromiseWorld:
             self._welcome(run)
         elif self.random.random() < 0.5:
             run.session.connect()
-            run.session.push(control.Refused("somebody newer is there"))
+            run.session.push(from_coordinator.Refused("somebody newer is there"))
 
     # --- producers and subscribers ---------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from headgate.adapters.machine import THIS_MACHINE
 from headgate.decide.lane.notes import Known
 from headgate.decide.matching.index import MatchIndex
 from headgate.lane.subscriptions.adopted import Adopted, KeptIndex, Read
-from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
+from headgate.model.control.from_coordinator import SubscriptionChanges, SubscriptionSnapshot
 from headgate.model.event import PartitionRef, Record
 from headgate.model.subscription import Subscription
 

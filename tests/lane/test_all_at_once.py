@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from headgate.errors import StorageFailed
 from headgate.lane.life import Hold
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.topology import Owner
 from tests.lane.world import LaneWorld, everything, settle_down
 from tests.virtual_time import run_virtual
@@ -105,19 +105,19 @@ class Story:
         self.world.gateways.stale.add(self.chance.choice(self.world.refs))
 
     def let_go(self) -> None:
-        self._push(control.LetGo(self._some(), settle=True))
+        self._push(from_coordinator.LetGo(self._some(), settle=True))
 
     def take(self) -> None:
-        self._push(control.LetGo(self._some(), settle=False))
+        self._push(from_coordinator.LetGo(self._some(), settle=False))
 
     def hand_over(self) -> None:
-        self._push(control.EndWindow("assignment", hand_over=True))
+        self._push(from_coordinator.EndWindow("assignment", hand_over=True))
 
     def end(self) -> None:
-        self._push(control.EndWindow("test", hand_over=False))
+        self._push(from_coordinator.EndWindow("test", hand_over=False))
 
     def prove(self) -> None:
-        self._push(control.Prove(1))
+        self._push(from_coordinator.Prove(1))
 
     def go_away(self) -> None:
         if not self.world.away and self._is_open():
@@ -151,7 +151,9 @@ class Story:
         is over, or has yet to hear who has what it handed off."""
         lane, is_over = self.world.lane, self.world.life.done()
         if lane._course.hold.state is Hold.READING and not lane.holding.partitions:
-            assert is_over or any(isinstance(one, control.Released) for one in self.world.sent)
+            assert is_over or any(
+                isinstance(one, to_coordinator.Released) for one in self.world.sent
+            )
         for at, ref in enumerate(self.world.refs):
             if ref in self.world.lane.holding.partitions and not self.world.life.done():
                 seqs = self.world.gateways.seqs("gateway-1", at)
@@ -178,7 +180,7 @@ class Story:
     def _is_open(self) -> bool:
         return self.world.session is not None and not self.world.session.closed
 
-    def _push(self, message: control.FromCoordinator) -> None:
+    def _push(self, message: from_coordinator.FromCoordinator) -> None:
         if self._is_open() and not self.world.away:
             self.world.push(message)
 

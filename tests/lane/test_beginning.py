@@ -17,14 +17,15 @@ from headgate.adapters.embedded.notes import FileRouterNotes
 from headgate.errors import StorageFailed
 from headgate.lane.subscriptions.start_unheard import AWAY_S, HANDED_OVER, OUTDATED, UNKNOWN
 from headgate.lane.tenure import LeftBehind
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.message import Message
 from headgate.model.event import Fence
 from headgate.telemetry import LogLine
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 from tests.virtual_time import run_virtual
 
-M = TypeVar("M", bound=control.Message)
+M = TypeVar("M", bound=Message)
 LONG_S = 200.0
 """Much longer than anything here takes, and than Spark leaves an idle worker alone."""
 
@@ -59,8 +60,12 @@ async def test_a_position_is_claimed_only_once_the_subscriptions_are_there() -> 
     assert world.held() == {}
     await world.subscribed(everything("s1"))
     assert world.held() == dict.fromkeys(world.refs, Fence(5, 3, 0))
-    told = [m for m in world.sent if isinstance(m, control.AckSubscriptions | control.Claimed)]
-    assert told == [control.AckSubscriptions(1), control.Claimed(world.spec.owns)]
+    told = [
+        m
+        for m in world.sent
+        if isinstance(m, to_coordinator.AckSubscriptions | to_coordinator.Claimed)
+    ]
+    assert told == [to_coordinator.AckSubscriptions(1), to_coordinator.Claimed(world.spec.owns)]
     hello = world.welcome()
     assert (hello.owns, hello.wants) == (world.spec.owns, ())
 
@@ -70,7 +75,7 @@ async def test_a_coordinator_that_was_away_when_it_was_claimed_hears_of_it() -> 
     world = LaneWorld()
     world.start()
     await settle_down()
-    world.push(control.SubscriptionSnapshot(1, (everything("s1"),)))
+    world.push(from_coordinator.SubscriptionSnapshot(1, (everything("s1"),)))
     claim = world.checkpoints.claim
 
     async def cut_off(*args: Any, **rest: Any) -> Any:
@@ -82,10 +87,10 @@ async def test_a_coordinator_that_was_away_when_it_was_claimed_hears_of_it() -> 
 
     world.checkpoints.claim = cut_off  # type: ignore[method-assign]
     await settle_down()
-    assert not said(world, control.Claimed)
-    world.push(control.Welcome("coordinator-1", 30_000, 5_000))
+    assert not said(world, to_coordinator.Claimed)
+    world.push(from_coordinator.Welcome("coordinator-1", 30_000, 5_000))
     await settle_down()
-    assert said(world, control.Claimed) == [control.Claimed(world.spec.owns)]
+    assert said(world, to_coordinator.Claimed) == [to_coordinator.Claimed(world.spec.owns)]
 
 
 @on_virtual_time
@@ -152,7 +157,7 @@ async def test_a_lane_that_is_run_again_goes_on_with_what_the_dead_one_knew(note
     world.start()
     await world.subscribed(everything("s1"), everything("gone"))
     world.append(3)
-    world.push(control.SubscriptionChanges(2, (everything("s2", "gateway-2"),), ("gone",)))
+    world.push(from_coordinator.SubscriptionChanges(2, (everything("s2", "gateway-2"),), ("gone",)))
     await settle_down(6.0)
     await world.die()
     again = world.successor(attempt=1, away=True)
@@ -199,9 +204,11 @@ async def test_a_lane_that_began_alone_says_so_and_goes_on_with_what_it_is_told(
     await settle_down(AWAY_S + 2.0)
     hello = again.welcome()
     assert (hello.owns, hello.wants, hello.revision) == (world.spec.owns, (), 1)
-    again.push(control.SubscriptionSnapshot(9, (everything("s1"), everything("s2", "gateway-2"))))
+    again.push(
+        from_coordinator.SubscriptionSnapshot(9, (everything("s1"), everything("s2", "gateway-2")))
+    )
     await settle_down()
-    assert control.AckSubscriptions(9) in again.sent
+    assert to_coordinator.AckSubscriptions(9) in again.sent
     again.append(1)
     await settle_down()
     assert world.gateways.seqs("gateway-1") == world.gateways.seqs("gateway-2") == [1]
@@ -334,9 +341,9 @@ async def test_what_was_handed_off_is_not_gone_on_with(notes: Path) -> None:
     world = LaneWorld(partitions=2).noting(notes)
     world.start()
     await world.subscribed(everything("s1"))
-    world.push(control.LetGo(world.spec.owns[:1], settle=True))
+    world.push(from_coordinator.LetGo(world.spec.owns[:1], settle=True))
     await settle_down()
-    assert said(world, control.Released)
+    assert said(world, to_coordinator.Released)
     await world.die()
     again = world.successor(attempt=1, away=True)
     with structlog.testing.capture_logs() as logs:
@@ -503,7 +510,7 @@ async def test_a_window_that_ends_while_it_claims_is_the_holder(notes: Path) -> 
     successor.start()
     successor.revision = 1
     await successor.subscribed(everything("s1"))
-    successor.push(control.EndWindow("the assignment changed"))
+    successor.push(from_coordinator.EndWindow("the assignment changed"))
     await successor.lane.tally()
     successor.cut_off()
     world.append(3)
@@ -608,9 +615,9 @@ async def test_an_answer_of_long_ago_is_none_to_the_question_of_just_now() -> No
     world.hears = False
     world.start()
     await world.subscribed(everything("s1"))
-    [first] = said(world, control.MayClaim)
+    [first] = said(world, to_coordinator.MayClaim)
     await settle_down(20.0)
-    world.push(control.ClaimNow(first.number))
+    world.push(from_coordinator.ClaimNow(first.number))
     await settle_down(0.5)
     assert world.held() == {}
 
@@ -622,12 +629,12 @@ async def test_of_several_proofs_the_one_that_was_asked_for_last_is_made() -> No
     await world.subscribed(everything("s1"))
     world.checkpoints.failing = StorageFailed("the store is away")
     for asked_ms in (1, 2, 3):
-        world.push(control.Prove(asked_ms))
+        world.push(from_coordinator.Prove(asked_ms))
         await settle_down(10.0)
     world.sent.clear()
     world.checkpoints.failing = None
     await settle_down(10.0)
-    assert said(world, control.Claimed) == [control.Claimed(world.spec.owns, 3)]
+    assert said(world, to_coordinator.Claimed) == [to_coordinator.Claimed(world.spec.owns, 3)]
 
 
 @with_notes
@@ -660,7 +667,9 @@ async def test_what_came_on_a_former_stream_is_not_begun_with() -> None:
     world.welcome()
     await settle_down(5.0)
     assert world.held() == {}
-    world.push(control.SubscriptionSnapshot(2, (everything("s1"), everything("s2", "gateway-2"))))
+    world.push(
+        from_coordinator.SubscriptionSnapshot(2, (everything("s1"), everything("s2", "gateway-2")))
+    )
     await settle_down(5.0)
     world.append(1)
     await settle_down(5.0)
@@ -678,7 +687,7 @@ async def test_what_is_asked_for_by_a_coordinator_that_dies_is_read_on(notes: Pa
     world.gateways.hanging.add("gateway-1")
     world.append(1, partition=1)
     await settle_down()
-    world.push(control.LetGo(world.spec.owns, settle=True))
+    world.push(from_coordinator.LetGo(world.spec.owns, settle=True))
     await settle_down()
     world.cut_off()
     world.gateways.hanging.clear()
@@ -701,18 +710,18 @@ async def handed_over_as_the_coordinator_died(notes: Path, kept: int) -> None:
     world.start()
     await settle_down()
     owned = msgspec.structs.replace(known, generation=2, sources=world.spec.owns)
-    world.push(control.PushTopology(owned))
+    world.push(from_coordinator.PushTopology(owned))
     await world.subscribed(everything("s1"))
-    world.push(control.LetGo(world.spec.owns[kept:], settle=True))
+    world.push(from_coordinator.LetGo(world.spec.owns[kept:], settle=True))
     await settle_down(60.0)
-    assert said(world, control.Released)
+    assert said(world, to_coordinator.Released)
     world.cut_off()
     await settle_down(10.0)
     names = ", ".join(map(str, world.refs[kept:]))
     assert FileRouterNotes(notes).waiting() == [f"nobody reads {names}: {HANDED_OVER}"]
     world.welcome()
     taken = msgspec.structs.replace(owned, generation=3, sources=world.spec.owns[:kept])
-    world.push(control.PushTopology(taken))
+    world.push(from_coordinator.PushTopology(taken))
     await settle_down(10.0)
     assert FileRouterNotes(notes).waiting() == []
     assert world.life.done() == (kept == 0), "it ends once it was heard that it has nothing"
@@ -735,8 +744,8 @@ async def test_what_it_was_told_in_half_is_not_begun_with(notes: Path) -> None:
     await settle_down()
     assert again.session is not None
     again.session.connect()
-    again.push(control.Welcome("coordinator-1", 30_000, 5_000))
-    again.push(control.SubscriptionSnapshot(7, (everything("s1"),)))
+    again.push(from_coordinator.Welcome("coordinator-1", 30_000, 5_000))
+    again.push(from_coordinator.SubscriptionSnapshot(7, (everything("s1"),)))
     await settle_down()
     again.cut_off()
     await settle_down(60.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.errors import StorageFailed
-from headgate.model import control
+from headgate.model.control.reports import LaneReport, PartitionReport
 from headgate.model.position import Position
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 
@@ -14,8 +14,8 @@ SENTENCE = (
 )
 
 
-def reports(world: LaneWorld) -> list[control.PartitionReport]:
-    return list([one for one in world.sent if isinstance(one, control.LaneReport)][-1].partitions)
+def reports(world: LaneWorld) -> list[PartitionReport]:
+    return list([one for one in world.sent if isinstance(one, LaneReport)][-1].partitions)
 
 
 async def started(world: LaneWorld) -> None:

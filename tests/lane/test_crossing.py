@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from headgate.errors import NotNow, StorageFailed
-from headgate.model import control
+from headgate.model.control import from_coordinator
+from headgate.model.control.reports import LaneReport
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence
 from headgate.model.letters import NewLetter
@@ -49,7 +50,7 @@ def told(world: LaneWorld, topic: Topic) -> None:
     world.topics = (topic,)
     topology = world.topology("gateway-1", "gateway-2")
     newer = msgspec.structs.replace(topology, generation=next(generations))
-    world.push(control.PushTopology(newer))
+    world.push(from_coordinator.PushTopology(newer))
 
 
 def order(world: LaneWorld, gateway_id: str = "gateway-1") -> list[tuple[int, int]]:
@@ -313,7 +314,7 @@ async def test_the_end_of_a_version_is_saved_and_said_at_once() -> None:
     await world.subscribed(everything("s1"))
     await settle_down(3)
     assert world.position(0) == 3
-    reports = [one for one in world.sent if isinstance(one, control.LaneReport)]
+    reports = [one for one in world.sent if isinstance(one, LaneReport)]
     assert [one.settled for one in reports[-1].partitions if one.ref == world.refs[0]] == [3]
 
 
@@ -361,7 +362,7 @@ async def test_a_partition_whose_letters_wait_for_older_ones_is_not_read_ahead_o
     world.start()
     await settle_down()
     alone = msgspec.structs.replace(world.topology("gateway-1"), generation=next(generations))
-    world.push(control.PushTopology(alone))
+    world.push(from_coordinator.PushTopology(alone))
     await world.subscribed(everything("s1"))
     for left in (3, 2, 1):
         await settle_down(6)

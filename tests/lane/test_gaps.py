@@ -6,15 +6,15 @@ import pytest
 
 from headgate.decide.delivery.lost_logs import next_head
 from headgate.errors import NotNow
-from headgate.model import control
+from headgate.model.control.reports import LaneReport, PartitionReport
 from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 from tests.virtual_time import run_virtual
 
 
-def partition(world: LaneWorld) -> control.PartitionReport:
-    reports = [message for message in world.sent if isinstance(message, control.LaneReport)]
+def partition(world: LaneWorld) -> PartitionReport:
+    reports = [message for message in world.sent if isinstance(message, LaneReport)]
     return reports[-1].partitions[0]
 
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from headgate.errors import NotNow, StorageFailed, TooLarge
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter
@@ -161,7 +161,7 @@ async def test_what_an_operator_wants_is_read_a_few_at_a_time_where_more_takes_t
     assert len(letters.seqs("dead")) == 100
     world.gateways.rejected = set()
     await letters.revive([one.id for one in letters.letters], now_ms=1)
-    world.push(control.LettersRevived())
+    world.push(from_coordinator.LettersRevived())
     await settle_down(120)
     assert sorted(world.gateways.seqs("gateway-1")) == list(range(1, 101))
     assert not letters.letters

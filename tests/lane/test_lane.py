@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from headgate.errors import NotNow, StorageFailed
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import LaneReport
 from headgate.model.event import Fence
 from headgate.model.position import Position
 from headgate.model.subscription import Subscription
@@ -24,7 +25,7 @@ async def test_nothing_is_read_before_the_subscriptions_are_there() -> None:
     world.append(3)
     world.start()
     await settle_down(30)
-    reports = [message for message in world.sent if isinstance(message, control.LaneReport)]
+    reports = [message for message in world.sent if isinstance(message, LaneReport)]
     assert reports[-1].read == 0
     assert world.gateways.batches == []
     await world.subscribed(everything("s1"))
@@ -177,7 +178,7 @@ async def test_what_was_made_ready_and_isnt_wanted_any_more_is_not_sent() -> Non
     world.append(9)
     await settle_down(2)
     assert world.gateways.prepared
-    world.push(control.SubscriptionChanges(2, (), ("s1",)))
+    world.push(from_coordinator.SubscriptionChanges(2, (), ("s1",)))
     after_s = asyncio.get_running_loop().time()
     await settle_down(20)
     assert world.gateways.seqs("gateway-1") == list(range(1, 20))
@@ -210,7 +211,7 @@ async def test_what_nobody_waits_for_any_more_is_released() -> None:
     await world.subscribed(everything("s1"))
     world.append(5)
     await settle_down()
-    world.push(control.SubscriptionChanges(2, (), ("s1",)))
+    world.push(from_coordinator.SubscriptionChanges(2, (), ("s1",)))
     await settle_down(20)
     tally = await world.ended()
     assert world.position() == 5
@@ -258,7 +259,7 @@ async def test_a_refusal_by_the_coordinator_ends_the_lane() -> None:
     world = LaneWorld()
     world.start()
     await world.subscribed()
-    world.push(control.Refused("flights:0 is no longer read under epoch 5"))
+    world.push(from_coordinator.Refused("flights:0 is no longer read under epoch 5"))
     assert (await world.dead()).fenced
 
 
@@ -301,7 +302,7 @@ async def test_a_lane_goes_on_after_its_tally_until_its_successor_takes_over() -
     await settle_down(1)
     assert world.gateways.seqs("gateway-1") == [1, 2, 3, 4]
     await world.checkpoints.claim(world.refs[0], Fence(5, 4))
-    world.push(control.Refused("window 4, attempt 0 has taken over"))
+    world.push(from_coordinator.Refused("window 4, attempt 0 has taken over"))
     await world.life
     assert world.position() == 2, "from the successor's claim on, nothing of this lane counts"
 
@@ -311,7 +312,7 @@ async def test_an_assignment_that_changed_hands_over_at_once() -> None:
     world = LaneWorld(window_s=500.0)
     world.start()
     await world.subscribed(everything("s1"))
-    world.push(control.EndWindow("the assignment changed"))
+    world.push(from_coordinator.EndWindow("the assignment changed"))
     tally = await world.lane.tally()
     assert tally.reason == "the assignment changed"
     assert asyncio.get_running_loop().time() < 1.0
@@ -339,13 +340,13 @@ async def test_subscriptions_are_acknowledged_after_they_are_applied() -> None:
     world = LaneWorld()
     world.start()
     await world.subscribed()
-    world.push(control.SubscriptionChanges(2, (everything("s1"),)))
+    world.push(from_coordinator.SubscriptionChanges(2, (everything("s1"),)))
     await settle_down()
-    assert control.AckSubscriptions(2) in world.sent
+    assert to_coordinator.AckSubscriptions(2) in world.sent
     world.append(1)
     await settle_down()
     assert world.gateways.seqs("gateway-1") == [1]
-    world.push(control.SubscriptionChanges(1, (), ("s1",)))
+    world.push(from_coordinator.SubscriptionChanges(1, (), ("s1",)))
     await settle_down()
     world.append(1)
     await settle_down()
@@ -358,13 +359,13 @@ async def test_nothing_is_read_with_half_a_snapshot_in_parts() -> None:
     world.start()
     await settle_down()
     world.append(1)
-    world.push(control.SubscriptionSnapshot(4, (everything("s1"),), more=True))
+    world.push(from_coordinator.SubscriptionSnapshot(4, (everything("s1"),), more=True))
     await settle_down()
     assert world.gateways.batches == []
-    assert control.AckSubscriptions(4) not in world.sent
-    world.push(control.SubscriptionSnapshot(4, (everything("s2", "gateway-2"),)))
+    assert to_coordinator.AckSubscriptions(4) not in world.sent
+    world.push(from_coordinator.SubscriptionSnapshot(4, (everything("s2", "gateway-2"),)))
     await settle_down()
-    assert control.AckSubscriptions(4) in world.sent
+    assert to_coordinator.AckSubscriptions(4) in world.sent
     assert world.gateways.seqs("gateway-1") == world.gateways.seqs("gateway-2") == [1]
 
 
@@ -375,7 +376,7 @@ async def test_a_filter_that_fails_on_an_event_is_no_match_and_counted() -> None
     await world.subscribed(Subscription("s1", "gateway-1", TOPIC, "number / 0 == 1"))
     world.append(3)
     await settle_down(1)
-    reports = [m for m in world.sent if isinstance(m, control.LaneReport)]
+    reports = [m for m in world.sent if isinstance(m, LaneReport)]
     assert reports[-1].filter_errors == 3
     assert world.gateways.batches == []
 
@@ -415,7 +416,7 @@ async def test_a_subscription_that_comes_late_says_how_far_was_read_without_it()
     await world.subscribed(everything("early"))
     world.append(3)
     await settle_down()
-    world.push(control.SubscriptionChanges(2, (everything("late"),)))
+    world.push(from_coordinator.SubscriptionChanges(2, (everything("late"),)))
     await settle_down()
     world.append(1)
     await settle_down()

@@ -11,12 +11,14 @@ from msgspec.structs import replace
 
 from headgate.errors import StorageFailed
 from headgate.lane.delivery.pipeline import GatewayPipeline
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.message import Message
+from headgate.model.control.reports import LaneReport
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Owner
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 
-M = TypeVar("M", bound=control.Message)
+M = TypeVar("M", bound=Message)
 
 
 def said(world: LaneWorld, kind: type[M]) -> list[M]:
@@ -36,14 +38,14 @@ async def test_a_handoff_settles_and_saves_before_it_says_so() -> None:
     world.gateways.hanging.add("gateway-1")
     world.append(3)
     await settle_down()
-    world.push(control.LetGo(world.spec.owns[:1], settle=True))
+    world.push(from_coordinator.LetGo(world.spec.owns[:1], settle=True))
     await settle_down()
     world.append(2)
     await settle_down()
-    assert not said(world, control.Released), "three deliveries are in flight"
+    assert not said(world, to_coordinator.Released), "three deliveries are in flight"
     world.gateways.hanging.clear()
     await settle_down(6.0)
-    assert said(world, control.Released) == [control.Released(world.spec.owns[:1])]
+    assert said(world, to_coordinator.Released) == [to_coordinator.Released(world.spec.owns[:1])]
     assert world.position(0) == 3
     assert world.gateways.seqs("gateway-1") == [1, 2, 3], "what came since is the recipient's"
 
@@ -51,14 +53,14 @@ async def test_a_handoff_settles_and_saves_before_it_says_so() -> None:
 @on_virtual_time
 async def test_what_is_handed_off_is_not_read_and_the_rest_is() -> None:
     world = await reading()
-    world.push(control.LetGo(world.spec.owns[:1], settle=True))
+    world.push(from_coordinator.LetGo(world.spec.owns[:1], settle=True))
     await settle_down()
     world.append(2)
     world.append(2, partition=1)
     await settle_down()
     assert world.gateways.seqs("gateway-1", 0) == []
     assert world.gateways.seqs("gateway-1", 1) == [1, 2]
-    report = said(world, control.LaneReport)[-1]
+    report = said(world, LaneReport)[-1]
     assert [partition.ref for partition in report.partitions] == world.refs[1:]
     await world.ended()
     assert world.position(1) == 2
@@ -69,10 +71,12 @@ async def test_what_was_read_but_not_matched_yet_is_left_to_the_recipient() -> N
     world = LaneWorld()
     world.append(400)
     world.start()
-    world.gateways.on_batch = lambda: world.push(control.LetGo(world.spec.owns, settle=True))
+    world.gateways.on_batch = lambda: world.push(
+        from_coordinator.LetGo(world.spec.owns, settle=True)
+    )
     await world.subscribed(everything("s1"))
     await settle_down(2.0)
-    assert said(world, control.Released)
+    assert said(world, to_coordinator.Released)
     settled = world.position()
     assert 0 < settled < 400, "it is let go while one read of the log is being matched"
     assert world.gateways.seqs("gateway-1") == list(range(1, settled + 1))
@@ -84,9 +88,9 @@ async def test_a_handoff_waits_only_so_long_for_a_gateway() -> None:
     world.gateways.hanging.add("gateway-1")
     world.append(3)
     await settle_down()
-    world.push(control.LetGo(world.spec.owns[:1], settle=True))
+    world.push(from_coordinator.LetGo(world.spec.owns[:1], settle=True))
     await settle_down(3.0)
-    assert said(world, control.Released)
+    assert said(world, to_coordinator.Released)
     assert world.position(0) == 0, "what isn't settled is the recipient's"
 
 
@@ -98,7 +102,7 @@ async def test_a_reader_that_waits_for_room_goes_on_when_the_full_partition_leav
     await settle_down()
     world.append(1, partition=1)
     await settle_down()
-    world.push(control.LetGo(world.spec.owns[:1], settle=True))
+    world.push(from_coordinator.LetGo(world.spec.owns[:1], settle=True))
     await settle_down(2.0)
     world.gateways.hanging.clear()
     await settle_down(30.0)
@@ -111,13 +115,13 @@ async def test_what_somebody_newer_has_is_dropped_alone() -> None:
     world.gateways.hanging.add("gateway-1")
     world.append(2)
     await settle_down()
-    world.push(control.LetGo(world.spec.owns[:1], settle=False))
+    world.push(from_coordinator.LetGo(world.spec.owns[:1], settle=False))
     world.gateways.hanging.clear()
     world.append(2, partition=1)
     await settle_down(6.0)
     assert world.gateways.seqs("gateway-1", 0) == []
     assert world.gateways.seqs("gateway-1", 1) == [1, 2]
-    assert not said(world, control.Released)
+    assert not said(world, to_coordinator.Released)
 
 
 @on_virtual_time
@@ -171,7 +175,7 @@ async def test_a_checkpoint_that_was_claimed_ends_one_partition() -> None:
 @on_virtual_time
 async def test_a_lane_with_nothing_left_ends() -> None:
     world = await reading()
-    world.push(control.LetGo(world.spec.owns, settle=True))
+    world.push(from_coordinator.LetGo(world.spec.owns, settle=True))
     tally = await world.dead()
     assert tally.reason == "everything is handed off"
 
@@ -181,14 +185,14 @@ async def test_a_lane_with_nothing_left_ends_when_it_hears_who_has_it() -> None:
     """Lanes are sent no topology when only owners have changed: the coordinator says so."""
     world = await reading()
     known = world.topology("gateway-1", "gateway-2")
-    world.push(control.PushTopology(replace(known, generation=2, sources=world.spec.owns)))
-    world.push(control.LetGo(world.spec.owns, settle=True))
+    world.push(from_coordinator.PushTopology(replace(known, generation=2, sources=world.spec.owns)))
+    world.push(from_coordinator.LetGo(world.spec.owns, settle=True))
     await settle_down(30.0)
-    assert said(world, control.Released) == [control.Released(world.spec.owns)]
+    assert said(world, to_coordinator.Released) == [to_coordinator.Released(world.spec.owns)]
     assert not world.life.done(), "perhaps nobody has heard it"
     for owner in world.spec.owns:
         assert not world.life.done()
-        world.push(control.LetGo((owner,), settle=False))
+        world.push(from_coordinator.LetGo((owner,), settle=False))
         await settle_down()
     assert (await world.dead()).reason == "everything is handed off"
 
@@ -196,7 +200,7 @@ async def test_a_lane_with_nothing_left_ends_when_it_hears_who_has_it() -> None:
 @on_virtual_time
 async def test_a_partition_of_another_epoch_stays() -> None:
     world = await reading(partitions=1)
-    older = control.LetGo((Owner(world.refs[0], "router-1", 4),), settle=False)
+    older = from_coordinator.LetGo((Owner(world.refs[0], "router-1", 4),), settle=False)
     world.push(older)
     world.append(1)
     await settle_down()
@@ -206,11 +210,13 @@ async def test_a_partition_of_another_epoch_stays() -> None:
 @on_virtual_time
 async def test_a_coordinator_that_was_away_hears_again_what_was_handed_off() -> None:
     world = await reading()
-    world.push(control.LetGo(world.spec.owns[:1], settle=True))
+    world.push(from_coordinator.LetGo(world.spec.owns[:1], settle=True))
     await settle_down()
-    world.push(control.Welcome("coordinator-2", 30_000, 5_000))
+    world.push(from_coordinator.Welcome("coordinator-2", 30_000, 5_000))
     await settle_down()
-    assert said(world, control.Released) == [control.Released(world.spec.owns[:1])] * 2
+    assert (
+        said(world, to_coordinator.Released) == [to_coordinator.Released(world.spec.owns[:1])] * 2
+    )
 
 
 @on_virtual_time

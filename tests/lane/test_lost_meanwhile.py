@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from headgate.errors import StorageFailed
-from headgate.model import control
+from headgate.model.control.reports import LaneReport, PartitionReport
 from headgate.model.event import Fence
 from headgate.model.position import Position, Tally
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
@@ -19,8 +19,8 @@ AWAY = StorageFailed("reading flights:0 failed: the server is away")
 RESET = "headgate partition reset flights:0 --to earliest"
 
 
-def partition(world: LaneWorld) -> control.PartitionReport:
-    reports = [message for message in world.sent if isinstance(message, control.LaneReport)]
+def partition(world: LaneWorld) -> PartitionReport:
+    reports = [message for message in world.sent if isinstance(message, LaneReport)]
     return reports[-1].partitions[0]
 
 

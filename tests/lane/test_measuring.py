@@ -5,13 +5,12 @@ from __future__ import annotations
 from unittest.mock import patch
 
 from headgate.errors import NotNow, StorageFailed
-from headgate.model import control
-from headgate.model.control import LATENCY_BUCKETS_S, Latencies
+from headgate.model.control.reports import LATENCY_BUCKETS_S, LaneReport, Latencies
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 
 
-def last_report(world: LaneWorld) -> control.LaneReport:
-    return [message for message in world.sent if isinstance(message, control.LaneReport)][-1]
+def last_report(world: LaneWorld) -> LaneReport:
+    return [message for message in world.sent if isinstance(message, LaneReport)][-1]
 
 
 def number(latencies: Latencies) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from headgate.errors import NotNow
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, NewLetter
 from headgate.model.subscription import Subscription
@@ -145,7 +145,7 @@ async def test_a_partition_whose_letters_are_sent_is_read_no_faster_than_that() 
     flow = Flow(500, call_s=0.05, batch_s=0.4)
     await flow.begin()
     alone = replace(flow.world.topology("gateway-1"), generation=2)
-    flow.world.push(control.PushTopology(alone))
+    flow.world.push(from_coordinator.PushTopology(alone))
     await settle_down(15)
     parked = len(flow.letters.of("parked"))
     await settle_down(15)

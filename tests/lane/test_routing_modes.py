@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headgate.errors import PeerUnreachable
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from headgate.model.delivery import Delivery
 from headgate.model.topology import GatewayRing, Node, Topology
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
@@ -21,7 +21,7 @@ def topology(generation: int, *gateways: str, ring: GatewayRing | None = None) -
 async def started(world: LaneWorld, first: Topology) -> None:
     world.start()
     await settle_down()
-    world.push(control.PushTopology(first))
+    world.push(from_coordinator.PushTopology(first))
 
 
 def got(world: LaneWorld, gateway_id: str) -> list[Delivery]:
@@ -65,7 +65,7 @@ async def test_a_broadcast_names_nobody_of_whom_the_lane_does_not_know_any_more(
     world.append(1)
     await settle_down(0.05)
     assert not got(world, "gateway-2")
-    world.push(control.SubscriptionChanges(world.revision + 1, (), ("s1",)))
+    world.push(from_coordinator.SubscriptionChanges(world.revision + 1, (), ("s1",)))
     await settle_down()
     assert [(one.subscriptions, one.broadcast) for one in got(world, "gateway-2")] == [((), True)]
     assert [one.subscriptions for one in got(world, "gateway-3")] == [("s2",)]
@@ -101,7 +101,7 @@ async def test_without_its_holder_a_record_goes_to_others_who_look_themselves() 
     await world.subscribed(everything("s1", "gateway-2"))
     world.append(1)
     await settle_down()
-    world.push(control.PushTopology(topology(3, "gateway-1", "gateway-3")))
+    world.push(from_coordinator.PushTopology(topology(3, "gateway-1", "gateway-3")))
     await settle_down()
     world.append(4)
     await settle_down()
@@ -124,7 +124,7 @@ async def test_without_its_holder_a_placed_subscriber_is_sought_along_the_ring()
     [first] = world.gateways.accepted
     assert [one.subscriptions for one in got(world, first)] == [(), ()]
     left = tuple(name for name in THREE if name != first)
-    world.push(control.PushTopology(topology(3, *left, ring=ring)))
+    world.push(from_coordinator.PushTopology(topology(3, *left, ring=ring)))
     await settle_down()
     world.append(2)
     await settle_down()
@@ -141,7 +141,7 @@ async def test_a_copy_for_a_gateway_that_has_gone_is_released() -> None:
     world.append(3)
     await settle_down(40)
     assert world.letters.seqs("parked", "gateway-2") == [1, 2, 3]
-    world.push(control.PushTopology(topology(2, "gateway-1")))
+    world.push(from_coordinator.PushTopology(topology(2, "gateway-1")))
     await settle_down(60)
     assert world.letters.seqs("parked", "gateway-2") == []
     assert world.gateways.seqs("gateway-1") == [1, 2, 3]

@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.errors import InvalidRequest, NotNow, StorageFailed
-from headgate.model import control
+from headgate.model.control import from_coordinator
+from headgate.model.control.reports import LaneReport
 from headgate.model.delivery import Verdict
 from headgate.model.event import Fence
 from headgate.model.letters import Letter, NewLetter
@@ -25,8 +26,8 @@ from tests.written_log import TOPIC
 DOWN = NotNow("down")
 
 
-def report(world: LaneWorld) -> control.LaneReport:
-    return [message for message in world.sent if isinstance(message, control.LaneReport)][-1]
+def report(world: LaneWorld) -> LaneReport:
+    return [message for message in world.sent if isinstance(message, LaneReport)][-1]
 
 
 async def reading(*subscriptions: Subscription, **settings: float | str) -> LaneWorld:
@@ -127,7 +128,7 @@ async def test_a_gateway_that_nobody_subscribes_at_any_more_is_in_no_trouble_for
     world.append(2)
     await settle_down(2)
     assert report(world).links[0].breaker == "open"
-    world.push(control.SubscriptionChanges(2, (), ("s1",)))
+    world.push(from_coordinator.SubscriptionChanges(2, (), ("s1",)))
     await settle_down(60)
     assert not world.letters.letters
     assert (report(world).links[0].breaker, report(world).links[0].error) == ("closed", "")
@@ -146,7 +147,9 @@ def test_a_gateway_that_is_not_what_it_was_is_tried_at_once(change: dict[str, An
         await settle_down(2)
         known = world.topology("gateway-1", "gateway-2")
         nodes = tuple(msgspec.structs.replace(node, **change) for node in known.nodes)
-        world.push(control.PushTopology(msgspec.structs.replace(known, generation=2, nodes=nodes)))
+        world.push(
+            from_coordinator.PushTopology(msgspec.structs.replace(known, generation=2, nodes=nodes))
+        )
         await settle_down()
         assert world.gateways.seqs("gateway-1") == [1, 2]
 
@@ -163,7 +166,9 @@ async def test_what_waits_goes_to_the_process_that_the_lane_heard_of_last() -> N
     assert [one.incarnation for one in world.gateways.prepared] == [""]
     known = world.topology("gateway-1", "gateway-2")
     nodes = tuple(msgspec.structs.replace(node, incarnation="second") for node in known.nodes)
-    world.push(control.PushTopology(msgspec.structs.replace(known, generation=2, nodes=nodes)))
+    world.push(
+        from_coordinator.PushTopology(msgspec.structs.replace(known, generation=2, nodes=nodes))
+    )
     await settle_down(5)
     sent = [batch for _, batch in world.gateways.batches]
     assert [(one.incarnation, len(one.deliveries)) for one in sent] == [("", 2), ("second", 2)]
@@ -275,7 +280,7 @@ async def test_letters_of_subscriptions_that_ended_are_released() -> None:
     world.gateways.scripts["gateway-1"] = [DOWN] * 3
     world.append(3)
     await settle_down(2)
-    world.push(control.SubscriptionChanges(2, (), ("s1",)))
+    world.push(from_coordinator.SubscriptionChanges(2, (), ("s1",)))
     await settle_down(10)
     assert not world.letters.letters
     assert world.gateways.seqs("gateway-1") == []
@@ -291,10 +296,10 @@ async def test_a_gateway_that_fails_is_not_well_because_somebody_left() -> None:
     world.gateways.scripts["gateway-1"] = [DOWN] * 2
     world.append(1)
     await settle_down(1)
-    world.push(control.SubscriptionChanges(2, (), ("s1",)))
+    world.push(from_coordinator.SubscriptionChanges(2, (), ("s1",)))
     await settle_down(4)
     assert report(world).links[0].released == 1
-    world.push(control.SubscriptionChanges(3, (everything("s2"),), ()))
+    world.push(from_coordinator.SubscriptionChanges(3, (everything("s2"),), ()))
     await settle_down(1)
     world.append(1)
     await settle_down(1)
@@ -311,7 +316,7 @@ async def test_what_an_operator_wants_again_is_sent_marked_and_holds_nothing_up(
     await settle_down(2)
     [letter] = world.letters.of("dead")
     await world.letters.revive([letter.id], now_ms=1)
-    world.push(control.LettersRevived())
+    world.push(from_coordinator.LettersRevived())
     await settle_down()
     assert world.gateways.seqs("gateway-1") == [2, 1]
     assert world.gateways.accepted["gateway-1"][-1].redelivery
@@ -627,7 +632,7 @@ async def test_a_partition_that_goes_while_its_batch_fails_leaves_nothing_to_do(
     await settle_down(1)
     ref, newer = world.refs[0], Fence(6)
     await world.letters.claim({ref: newer})
-    world.push(control.LetGo((world.spec.owns[0],), settle=False))
+    world.push(from_coordinator.LetGo((world.spec.owns[0],), settle=False))
     batch = world.gateways.batches[0][1]
     parked = [NewLetter("gateway-1", "parked", "unreachable", one) for one in batch.deliveries]
     await world.letters.put(parked, {ref: newer}, now_ms=1)
@@ -682,7 +687,7 @@ async def test_retried_letters_that_nobody_takes_hold_no_parked_ones_up() -> Non
     world = await reading(redrive_every_s=5.0)
     world.gateways.slow_readers.add("s1")
     await buried(world, 100)
-    world.push(control.LettersRevived())
+    world.push(from_coordinator.LettersRevived())
     world.gateways.scripts["gateway-1"] = [DOWN] * 3
     world.append(3)
     await settle_down(30)
@@ -700,9 +705,9 @@ async def test_what_is_retried_goes_to_whoever_is_subscribed_now() -> None:
     world = await reading()
     await buried(world, 1)
     again = [everything("s2", "gateway-2"), everything("s3", "gateway-1")]
-    world.push(control.SubscriptionChanges(2, tuple(again), ("s1",)))
+    world.push(from_coordinator.SubscriptionChanges(2, tuple(again), ("s1",)))
     await settle_down()
-    world.push(control.LettersRevived())
+    world.push(from_coordinator.LettersRevived())
     await settle_down()
     for gateway_id, name in (("gateway-2", "s2"), ("gateway-1", "s3")):
         [delivered] = world.gateways.accepted[gateway_id]
@@ -715,9 +720,9 @@ async def test_what_is_retried_and_nobody_wants_stays_dead_and_says_so() -> None
     world = await reading()
     await buried(world, 1)
     picky = Subscription("s2", "gateway-1", TOPIC, where="number > 5")
-    world.push(control.SubscriptionChanges(2, (picky,), ("s1",)))
+    world.push(from_coordinator.SubscriptionChanges(2, (picky,), ("s1",)))
     await settle_down()
-    world.push(control.LettersRevived())
+    world.push(from_coordinator.LettersRevived())
     await settle_down()
     [letter] = world.letters.of("dead")
     assert letter.reason == "rejected"
@@ -734,7 +739,7 @@ async def test_a_retried_letter_stays_until_every_gateway_has_it() -> None:
     [letter] = world.letters.of("dead")
     await world.letters.revive([letter.id], now_ms=1)
     world.gateways.scripts["gateway-2"] = [DOWN]
-    world.push(control.LettersRevived())
+    world.push(from_coordinator.LettersRevived())
     await settle_down(2)
     assert world.gateways.seqs("gateway-1") == [1]
     assert world.letters.again == {letter.id}, "gateway-2 hasn't answered"
@@ -800,8 +805,8 @@ async def test_a_notice_for_a_gateway_that_is_gone_is_not_kept_for_ever() -> Non
     await settle_down(5)
     assert any(one.delivery.lost_from for one in world.letters.of("parked"))
     gone = msgspec.structs.replace(world.topology("gateway-2"), generation=2)
-    world.push(control.PushTopology(gone))
-    world.push(control.SubscriptionChanges(2, (), ("s1",)))
+    world.push(from_coordinator.PushTopology(gone))
+    world.push(from_coordinator.SubscriptionChanges(2, (), ("s1",)))
     await settle_down(60)
     assert not world.letters.letters
 

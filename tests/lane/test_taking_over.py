@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from headgate.errors import StorageFailed
-from headgate.model import control
+from headgate.model.control.reports import LaneReport
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence
 from headgate.model.letters import NewLetter
@@ -126,7 +126,7 @@ async def test_a_lane_goes_on_while_its_successor_could_not_ask_what_is_parked()
         await settle_down(0.5)
         assert len(world.gateways.seqs("gateway-1")) == count
     assert world.held() == {world.refs[0]: Fence(5, 3)}
-    reports = [one for one in successor.sent if isinstance(one, control.LaneReport)]
+    reports = [one for one in successor.sent if isinstance(one, LaneReport)]
     assert reports[-1].letters == "away"
     world.letters.failing = None
     await settle_down(5)
@@ -134,4 +134,4 @@ async def test_a_lane_goes_on_while_its_successor_could_not_ask_what_is_parked()
     await settle_down(1)
     assert world.held() == {world.refs[0]: Fence(5, 4)}
     assert set(world.gateways.seqs("gateway-1")) == set(range(1, 22))
-    assert [one for one in successor.sent if isinstance(one, control.LaneReport)][-1].letters == ""
+    assert [one for one in successor.sent if isinstance(one, LaneReport)][-1].letters == ""

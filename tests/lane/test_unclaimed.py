@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headgate.errors import StorageFailed
 from headgate.lane.positions.claiming import CLAIM_PATIENCE_S
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import LaneReport
 from headgate.model.event import Fence
 from headgate.model.topology import Owner
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
@@ -12,12 +13,12 @@ from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 
 def unclaimed(world: LaneWorld) -> list[Owner]:
     """What the lane said that it can't claim, each time it did."""
-    told = [message for message in world.sent if isinstance(message, control.LaneReport)]
+    told = [message for message in world.sent if isinstance(message, LaneReport)]
     return [owner for report in told for owner in report.unclaimed]
 
 
-def claimed(world: LaneWorld) -> list[control.Claimed]:
-    return [message for message in world.sent if isinstance(message, control.Claimed)]
+def claimed(world: LaneWorld) -> list[to_coordinator.Claimed]:
+    return [message for message in world.sent if isinstance(message, to_coordinator.Claimed)]
 
 
 @on_virtual_time
@@ -31,7 +32,7 @@ async def test_the_others_of_its_lane_do_not_wait_for_it() -> None:
     await settle_down(5.0)
     assert world.gateways.seqs("gateway-1", 1) == [1, 2, 3]
     assert world.gateways.seqs("gateway-1", 0) == []
-    assert claimed(world) == [control.Claimed(world.spec.owns[1:])]
+    assert claimed(world) == [to_coordinator.Claimed(world.spec.owns[1:])]
     assert unclaimed(world) == [world.spec.owns[0]]
     await settle_down(2 * CLAIM_PATIENCE_S)
     assert not world.life.done()
@@ -50,7 +51,7 @@ async def test_a_lane_that_has_nothing_else_ends_nobodys_window() -> None:
     assert unclaimed(world)[:1] == [world.spec.owns[0]]
     assert claimed(world) == [], "it still wants it"
     await settle_down(CLAIM_PATIENCE_S)
-    assert claimed(world) == [control.Claimed(())]
+    assert claimed(world) == [to_coordinator.Claimed(())]
     world.checkpoints.damaged.clear()
     await settle_down(30.0)
     assert world.held() == {}, "it was given up, and others may be told to have subscribed"
@@ -70,7 +71,7 @@ async def test_a_lane_that_gives_up_after_its_window_ends() -> None:
     await world.lane.tally()
     assert not world.life.done()
     await settle_down(CLAIM_PATIENCE_S)
-    assert claimed(world) == [control.Claimed(())]
+    assert claimed(world) == [to_coordinator.Claimed(())]
     assert world.life.done()
 
 
@@ -102,9 +103,9 @@ async def test_a_proof_of_the_others_does_not_wait_for_it() -> None:
     await world.subscribed(everything("s1"))
     world.checkpoints.damaged.add(world.refs[0])
     world.sent.clear()
-    world.push(control.Prove(7))
+    world.push(from_coordinator.Prove(7))
     await settle_down(5.0)
-    assert claimed(world) == [control.Claimed(world.spec.owns[1:], 7)]
+    assert claimed(world) == [to_coordinator.Claimed(world.spec.owns[1:], 7)]
     assert unclaimed(world) == [world.spec.owns[0]]
     assert world.lane.holding.fences() == {world.refs[1]: Fence(5, 3, 0)}
 
@@ -117,9 +118,9 @@ async def test_a_proof_of_nothing_else_does_not_wait_for_it_either() -> None:
     await world.subscribed(everything("s1"))
     world.checkpoints.damaged.add(world.refs[0])
     world.sent.clear()
-    world.push(control.Prove(7))
+    world.push(from_coordinator.Prove(7))
     await settle_down(5.0)
-    assert claimed(world) == [control.Claimed((), 7)]
+    assert claimed(world) == [to_coordinator.Claimed((), 7)]
     assert unclaimed(world) == [world.spec.owns[0]]
     assert (await world.dead()).fenced
 
@@ -131,7 +132,7 @@ async def test_a_proof_waits_for_a_store_that_is_away() -> None:
     await world.subscribed(everything("s1"))
     world.checkpoints.failing = StorageFailed("the store is away")
     world.sent.clear()
-    world.push(control.Prove(7))
+    world.push(from_coordinator.Prove(7))
     await settle_down(2 * CLAIM_PATIENCE_S)
     assert claimed(world) == []
     assert unclaimed(world) == []

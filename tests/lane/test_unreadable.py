@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.errors import DataFolderError, OperatorError, StorageFailed
-from headgate.model import control
+from headgate.model.control.reports import LaneReport, PartitionReport
 from headgate.model.position import Tally
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 from tests.virtual_time import run_virtual
@@ -13,9 +13,9 @@ from tests.virtual_time import run_virtual
 DAMAGED = StorageFailed("reading flights:0 failed: the file is damaged; restore it from a copy")
 
 
-def reports(world: LaneWorld) -> list[control.PartitionReport]:
+def reports(world: LaneWorld) -> list[PartitionReport]:
     """What the lane said last of its partitions."""
-    told = [message for message in world.sent if isinstance(message, control.LaneReport)]
+    told = [message for message in world.sent if isinstance(message, LaneReport)]
     return sorted(told[-1].partitions, key=lambda one: one.ref)
 
 

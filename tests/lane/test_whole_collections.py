@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.errors import NotNow
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from headgate.model.delivery import Delivery
 from headgate.model.event import Op
 from headgate.model.position import Position, Tally
@@ -109,10 +109,10 @@ async def test_a_dead_letter_about_a_collection_goes_to_whoever_does_not_exclude
     world.gateways.rejected.clear()
     world.revision += 1
     now = (where("new", "n == 7"), where("other", '_collection == "shop.carts"'))
-    world.push(control.SubscriptionChanges(world.revision, now, ("gone",)))
+    world.push(from_coordinator.SubscriptionChanges(world.revision, now, ("gone",)))
     await settle_down()
     await world.letters.revive([letter.id], now_ms=1)
-    world.push(control.LettersRevived())
+    world.push(from_coordinator.LettersRevived())
     await settle_down(2)
     assert [(one.subscriptions, one.op, one.redelivery) for one in accepted(world)] == [
         (("new",), "truncate", True)

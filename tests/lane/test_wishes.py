@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence
 from headgate.model.topology import Owner
@@ -81,7 +81,7 @@ async def test_what_comes_again_for_somebody_who_leaves_becomes_a_dead_letter() 
     await reset(world, settled=1)
     assert world.letters.seqs("parked") == [2, 3, 4]
     world.append(1)
-    world.push(control.SubscriptionChanges(world.revision + 1, removals=("s1",)))
+    world.push(from_coordinator.SubscriptionChanges(world.revision + 1, removals=("s1",)))
     await settle_down(30.0)
     assert world.letters.seqs("parked") == []
     assert world.letters.seqs("dead") == [2, 3, 4], "not what is new: that is in the log for it"
@@ -136,7 +136,7 @@ async def test_each_retry_of_a_letter_is_a_wish_of_its_own_whoever_sends_it() ->
     world.gateways.rejected, world.gateways.slow_readers = set(), {"s1"}
     [letter] = world.letters.of("dead")
     await world.letters.revive([letter.id], now_ms=1_000)
-    world.push(control.LettersRevived())
+    world.push(from_coordinator.LettersRevived())
     await settle_down()
     await hand_on(world)
     assert len({one.epoch for one in tries(world, 1)}) == 2
@@ -146,7 +146,7 @@ async def test_each_retry_of_a_letter_is_a_wish_of_its_own_whoever_sends_it() ->
     await settle_down(12)
     assert world.letters.seqs("dead") == [1]
     await world.letters.revive([letter.id], now_ms=2_000)
-    world.push(control.LettersRevived())
+    world.push(from_coordinator.LettersRevived())
     await settle_down()
     assert wishes(world, 1) == {1_000, 2_000}
 
@@ -162,7 +162,7 @@ async def test_a_letter_of_a_reset_that_is_retried_comes_out_of_turn() -> None:
     [letter] = world.letters.of("dead")
     assert letter.delivery.in_turn
     await world.letters.revive([letter.id], now_ms=1_000)
-    world.push(control.LettersRevived())
+    world.push(from_coordinator.LettersRevived())
     await settle_down()
     assert [one.in_turn for one in tries(world, 1)] == [True, False]
 

@@ -18,7 +18,7 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.delivery.parts import ref_of
 from headgate.errors import HeadgateError, InvalidRequest
 from headgate.lane.run import Lane, LanePorts
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.lanes import LaneSettings, LaneSpec, LaneTally
@@ -214,7 +214,7 @@ class LaneWorld:
         self.away = False
         self.hears = True
         """Whether the coordinator answers a lane that is about to claim."""
-        self.sent: list[control.ToCoordinator] = []
+        self.sent: list[to_coordinator.ToCoordinator] = []
         self.session: MemoryControlSession | None = None
         self.revision = 0
         self.topics: tuple[Topic, ...] = ()
@@ -278,18 +278,18 @@ class LaneWorld:
             self.welcome()
         return self.session
 
-    def _hear(self, message: control.ToCoordinator) -> None:
+    def _hear(self, message: to_coordinator.ToCoordinator) -> None:
         self.sent.append(message)
-        if isinstance(message, control.MayClaim) and self.hears:
-            self.push(control.ClaimNow(message.number))
+        if isinstance(message, to_coordinator.MayClaim) and self.hears:
+            self.push(from_coordinator.ClaimNow(message.number))
 
-    def welcome(self) -> control.Hello:
+    def welcome(self) -> to_coordinator.Hello:
         """The coordinator is there, or there again; returns what the lane says of itself."""
         assert self.session is not None
         self.away = False
         hello = self.session.connect()
-        self.session.push(control.Welcome("coordinator-1", 30_000, 5_000))
-        self.session.push(control.PushTopology(self.topology("gateway-1", "gateway-2")))
+        self.session.push(from_coordinator.Welcome("coordinator-1", 30_000, 5_000))
+        self.session.push(from_coordinator.PushTopology(self.topology("gateway-1", "gateway-2")))
         return hello
 
     def cut_off(self) -> None:
@@ -307,7 +307,7 @@ class LaneWorld:
         nodes = tuple(Node(g, "gateway", f"http://{g}") for g in gateways)
         return Topology(1, topics=self.topics, nodes=nodes)
 
-    def push(self, message: control.FromCoordinator) -> None:
+    def push(self, message: from_coordinator.FromCoordinator) -> None:
         assert self.session is not None
         self.session.push(message)
 
@@ -315,7 +315,7 @@ class LaneWorld:
         """Hand the lane its first snapshot and let it start to read."""
         await settle_down()
         self.revision += 1
-        self.push(control.SubscriptionSnapshot(self.revision, subscriptions))
+        self.push(from_coordinator.SubscriptionSnapshot(self.revision, subscriptions))
         await settle_down()
 
     def append(self, count: int, *, partition: int = 0, **document: object) -> None:
@@ -324,7 +324,7 @@ class LaneWorld:
 
     async def ended(self, reason: str = "test") -> LaneTally:
         """End it as a stopping router does, and wait for the end of its life."""
-        self.push(control.EndWindow(reason, hand_over=False))
+        self.push(from_coordinator.EndWindow(reason, hand_over=False))
         return await self.dead()
 
     async def dead(self) -> LaneTally:

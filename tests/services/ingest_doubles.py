@@ -15,7 +15,8 @@ from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.errors import OutcomeUnknown, PeerUnreachable
 from headgate.model.api import ProduceAnswer, ProduceRequest, ProduceResult
-from headgate.model.control import FromCoordinator, PushTopology, ToCoordinator, Welcome
+from headgate.model.control.from_coordinator import FromCoordinator, PushTopology, Welcome
+from headgate.model.control.to_coordinator import ToCoordinator
 from headgate.model.event import Event, PartitionRef, Record
 from headgate.model.position import Position
 from headgate.model.topology import Node, Owner, Topic, Topology

@@ -29,7 +29,8 @@ from headgate.model.connector import (
     Snapshot,
     SnapshotReport,
 )
-from headgate.model.control import AckTopology, ConnectorReports
+from headgate.model.control.reports import ConnectorReports
+from headgate.model.control.to_coordinator import AckTopology
 from headgate.model.event import Event, PartitionRef, Record
 from headgate.model.intake import IntakeMark
 from headgate.model.topology import FormerVersion, Node, Owner, Repartition, Topic, Topology

@@ -27,7 +27,7 @@ from headgate.adapters.memory.origin import no_origin
 from headgate.answering import HttpApp
 from headgate.decide.produce.placing import PlacingRules
 from headgate.decide.produce.room import Room
-from headgate.model.control import AckTopology
+from headgate.model.control.to_coordinator import AckTopology
 from headgate.model.event import Event, PartitionRef
 from headgate.model.http import Route
 from headgate.model.topology import Topic

@@ -17,15 +17,17 @@ from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect
 from headgate.decide.coordination.members.members import Timing
 from headgate.errors import HeadgateError, StorageFailed
-from headgate.model import control
-from headgate.model.control import FromCoordinator, Hello, ToCoordinator
+from headgate.model.control import from_coordinator
+from headgate.model.control.from_coordinator import FromCoordinator
+from headgate.model.control.message import Message
+from headgate.model.control.to_coordinator import Hello, ToCoordinator
 from headgate.model.leader import Leader
 from headgate.model.stored import StoredState
 from headgate.services.coordinator.term import Decide, Term
 from tests.decide.coordination.faults import Faults
 
-M = TypeVar("M", bound=control.Message)
-QUIET = (control.CheckedIn,)
+M = TypeVar("M", bound=Message)
+QUIET = (from_coordinator.CheckedIn,)
 """What is answered without a decision."""
 
 

@@ -25,8 +25,9 @@ from headgate.adapters.processes import free_port
 from headgate.decide.coordination.members.members import Timing
 from headgate.decide.coordination.registry.quotas import Quotas
 from headgate.errors import StorageFailed
-from headgate.model import control
-from headgate.model.control import Hello, SessionRole
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.message import Message
+from headgate.model.control.to_coordinator import Hello, SessionRole
 from headgate.model.stored import StoredState
 from headgate.model.subscription import Subscription
 from headgate.services.coordinator import term as term_module
@@ -38,7 +39,7 @@ from headgate.services.coordinator.service import (
 from headgate.services.gateway.subscriptions.registering import CHUNK
 from tests.waiting import until
 
-M = TypeVar("M", bound=control.Message)
+M = TypeVar("M", bound=Message)
 WAIT_S = 20.0
 
 
@@ -63,7 +64,7 @@ class TestStore(EmbeddedCoordinationStore):
 @dataclass
 class Node:
     session: GrpcControlSession
-    got: list[control.FromCoordinator] = field(default_factory=list)
+    got: list[from_coordinator.FromCoordinator] = field(default_factory=list)
     listening: asyncio.Task[None] | None = None
 
     def every(self, kind: type[M]) -> list[M]:
@@ -160,18 +161,23 @@ async def test_a_gateways_goodbye_reaches_the_lanes_and_everybody_else(tmp_path:
     async with running(tmp_path) as served:
         gateway = served.join("gateway", "gateway-1")
         lane = served.join("lane", "router-1", window=1)
-        await until(lambda: gateway.session.connected and lane.last(control.SubscriptionSnapshot))
-        await gateway.session.send(control.Register(1, (Subscription("s1", "gateway-1", "t"),)))
-        await until(lambda: lane.last(control.SubscriptionChanges))
+        await until(
+            lambda: gateway.session.connected and lane.last(from_coordinator.SubscriptionSnapshot)
+        )
+        await gateway.session.send(
+            to_coordinator.Register(1, (Subscription("s1", "gateway-1", "t"),))
+        )
+        await until(lambda: lane.last(from_coordinator.SubscriptionChanges))
         await gateway.close()
         await until(
             lambda: (
-                (change := lane.last(control.SubscriptionChanges)) and change.removals == ("s1",)
+                (change := lane.last(from_coordinator.SubscriptionChanges))
+                and change.removals == ("s1",)
             )
         )
         await until(
             lambda: (
-                (push := lane.last(control.PushTopology))
+                (push := lane.last(from_coordinator.PushTopology))
                 and push.topology.node("gateway-1") is None
             )
         )
@@ -185,8 +191,8 @@ async def test_a_node_that_dies_while_its_hello_is_stored_leaves_no_ghost(tmp_pa
         await first.crash()
         served.store.gate.set()
         second = served.join("gateway", "gateway-1", "b")
-        await until(lambda: second.last(control.PushTopology))
-        assert second.last(control.Refused) is None
+        await until(lambda: second.last(from_coordinator.PushTopology))
+        assert second.last(from_coordinator.Refused) is None
 
 
 async def test_a_state_that_cannot_be_stored_ends_the_coordinator(tmp_path: Path) -> None:
@@ -213,15 +219,17 @@ async def test_what_a_former_connection_brought_is_forgotten_before_the_next_hel
         await until(lambda: gateway.session.connected)
         for stream in list(served.coordinator._streams.values())[:1]:
             stream.hang()
-        await gateway.session.send(control.Register(1, (Subscription("s1", "gateway-1", "t"),)))
-        await until(lambda: gateway.last(control.Registered))
+        await gateway.session.send(
+            to_coordinator.Register(1, (Subscription("s1", "gateway-1", "t"),))
+        )
+        await until(lambda: gateway.last(from_coordinator.Registered))
         await until(lambda: not session.connected)
         await until(lambda: session.connected and session._incoming.qsize() >= 2)
 
-        registered = gateway.last(control.Registered)
+        registered = gateway.last(from_coordinator.Registered)
         assert registered is not None
         async for message in session.messages():
-            if isinstance(message, control.SubscriptionSnapshot):
+            if isinstance(message, from_coordinator.SubscriptionSnapshot):
                 assert message.revision == registered.revision
                 break
         await session.close()
@@ -241,32 +249,39 @@ async def test_a_hundred_thousand_come_in_one_stream_and_reach_lanes_as_few_mess
     wanted = many(100_000)
     async with running(tmp_path, Quotas(per_gateway=len(wanted))) as served:
         gateway, lane = served.join("gateway", "gateway-1"), served.join("lane", "r-1", window=1)
-        await until(lambda: gateway.session.connected and lane.last(control.SubscriptionSnapshot))
+        await until(
+            lambda: gateway.session.connected and lane.last(from_coordinator.SubscriptionSnapshot)
+        )
         for number, begin in enumerate(range(0, len(wanted), CHUNK)):
             chunk = tuple(wanted[begin : begin + CHUNK])
-            assert await gateway.session.send(control.Register(number, chunk))
-        await gateway.session.send(control.RegistrationComplete())
+            assert await gateway.session.send(to_coordinator.Register(number, chunk))
+        await gateway.session.send(to_coordinator.RegistrationComplete())
 
         messages = len(wanted) // CHUNK
-        await until(lambda: len(lane.every(control.SubscriptionChanges)) == messages)
-        changes = lane.every(control.SubscriptionChanges)
+        await until(lambda: len(lane.every(from_coordinator.SubscriptionChanges)) == messages)
+        changes = lane.every(from_coordinator.SubscriptionChanges)
         assert [s for change in changes for s in change.upserts] == wanted
         assert not adopted(gateway)
 
         late = served.join("lane", "r-2", window=1)
-        await until(lambda: (part := late.last(control.SubscriptionSnapshot)) and not part.more)
-        parts = late.every(control.SubscriptionSnapshot)
+        await until(
+            lambda: (part := late.last(from_coordinator.SubscriptionSnapshot)) and not part.more
+        )
+        parts = late.every(from_coordinator.SubscriptionSnapshot)
         assert [s for part in parts for s in part.subscriptions] == wanted
         assert {part.revision for part in parts} == {changes[-1].revision}
         assert max(len(part.subscriptions) for part in parts) < len(wanted) / 10
 
         for one in (lane, late):
-            await one.session.send(control.AckSubscriptions(changes[-1].revision))
+            await one.session.send(to_coordinator.AckSubscriptions(changes[-1].revision))
         await until(lambda: adopted(gateway))
 
 
 def adopted(gateway: Node) -> bool:
-    floor, registered = gateway.last(control.AdoptionFloor), gateway.last(control.Registered)
+    floor, registered = (
+        gateway.last(from_coordinator.AdoptionFloor),
+        gateway.last(from_coordinator.Registered),
+    )
     return floor is not None and registered is not None and registered.revision <= floor.revision
 
 
@@ -283,11 +298,11 @@ async def test_what_goes_to_several_lanes_is_encoded_once(
         gateway = served.join("gateway", "gateway-1")
         lanes = [served.join("lane", f"r-{n}", window=1) for n in range(3)]
         await until(lambda: gateway.session.connected)
-        await until(lambda: all(lane.last(control.SubscriptionSnapshot) for lane in lanes))
+        await until(lambda: all(lane.last(from_coordinator.SubscriptionSnapshot) for lane in lanes))
         monkeypatch.setattr("headgate.adapters.control_stream.encode", counting)
-        await gateway.session.send(control.Register(1, tuple(many(2))))
-        await until(lambda: all(lane.last(control.SubscriptionChanges) for lane in lanes))
-        assert encoded.count(control.SubscriptionChanges) == 1
+        await gateway.session.send(to_coordinator.Register(1, tuple(many(2))))
+        await until(lambda: all(lane.last(from_coordinator.SubscriptionChanges) for lane in lanes))
+        assert encoded.count(from_coordinator.SubscriptionChanges) == 1
 
 
 async def test_a_coordinator_that_lost_the_registry_gives_no_lane_a_part_of_it(
@@ -303,24 +318,24 @@ async def test_a_coordinator_that_lost_the_registry_gives_no_lane_a_part_of_it(
     async with running(tmp_path) as served:
         lane = served.join("lane", "r-1", window=1, revision=7)
         first = served.join("gateway", "g-1")
-        await until(lambda: lane.last(control.PushTopology) and first.session.connected)
-        await first.session.send(control.Register(1, (Subscription("s1", "g-1", "t"),)))
-        await first.session.send(control.RegistrationComplete())
-        await until(lambda: first.last(control.Registered))
-        assert lane.last(control.SubscriptionSnapshot) is None
-        assert lane.last(control.SubscriptionChanges) is None
+        await until(lambda: lane.last(from_coordinator.PushTopology) and first.session.connected)
+        await first.session.send(to_coordinator.Register(1, (Subscription("s1", "g-1", "t"),)))
+        await first.session.send(to_coordinator.RegistrationComplete())
+        await until(lambda: first.last(from_coordinator.Registered))
+        assert lane.last(from_coordinator.SubscriptionSnapshot) is None
+        assert lane.last(from_coordinator.SubscriptionChanges) is None
         assert not adopted(first)
 
         second = served.join("gateway", "g-2")
         await until(lambda: second.session.connected)
-        await second.session.send(control.Register(1, (Subscription("s2", "g-2", "t"),)))
-        await second.session.send(control.RegistrationComplete())
-        await until(lambda: lane.last(control.SubscriptionSnapshot))
-        [snapshot] = lane.every(control.SubscriptionSnapshot)
+        await second.session.send(to_coordinator.Register(1, (Subscription("s2", "g-2", "t"),)))
+        await second.session.send(to_coordinator.RegistrationComplete())
+        await until(lambda: lane.last(from_coordinator.SubscriptionSnapshot))
+        [snapshot] = lane.every(from_coordinator.SubscriptionSnapshot)
         assert {s.id for s in snapshot.subscriptions} == {"s1", "s2"}
         assert snapshot.revision > 7
         assert not adopted(first)
-        await lane.session.send(control.AckSubscriptions(snapshot.revision))
+        await lane.session.send(to_coordinator.AckSubscriptions(snapshot.revision))
         await until(lambda: adopted(first) and adopted(second))
 
 
@@ -328,9 +343,9 @@ async def test_over_its_quota_a_gateway_is_told_which_were_not_taken(tmp_path: P
     async with running(tmp_path, Quotas(per_gateway=2)) as served:
         gateway = served.join("gateway", "gateway-1")
         await until(lambda: gateway.session.connected)
-        await gateway.session.send(control.Register(1, tuple(many(3))))
-        await until(lambda: gateway.last(control.Registered))
-        answer = gateway.last(control.Registered)
+        await gateway.session.send(to_coordinator.Register(1, tuple(many(3))))
+        await until(lambda: gateway.last(from_coordinator.Registered))
+        answer = gateway.last(from_coordinator.Registered)
         assert answer is not None
         assert answer.over_quota == ("s2",)
         assert "subscriptions.max_per_gateway" in answer.errors["s2"]

@@ -11,7 +11,6 @@ import pytest
 from headgate.client.http import HttpClient
 from headgate.decide.operations.health import of_cluster
 from headgate.errors import ConnectorExists, HeadgateError, InvalidRequest, NotFound, UnknownTopic
-from headgate.model import control
 from headgate.model.api import Status
 from headgate.model.connector import ConnectorReport
 from headgate.model.connectors_api import (
@@ -22,6 +21,8 @@ from headgate.model.connectors_api import (
     RouteInfo,
     SkipChange,
 )
+from headgate.model.control import from_coordinator
+from headgate.model.control.reports import ConnectorReports
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner, Topology
 from tests.services.test_coordinator import Node, Served, running
@@ -45,7 +46,7 @@ class Operated:
         self.ingest: Node = served.join("ingest", "ingest-1")
 
     async def begin(self) -> None:
-        await until(lambda: self.ingest.last(control.PushTopology) is not None)
+        await until(lambda: self.ingest.last(from_coordinator.PushTopology) is not None)
         term = self.served.coordinator._leading()
         for name in ("changes", "rest"):
             await term.apply(lambda _, name=name: term.cluster.create_topic(name, 1, "keyed"))  # type: ignore[misc]
@@ -64,7 +65,7 @@ class Operated:
         epoch = (await self.shown()).epoch
         given = {"name": "orders", "epoch": epoch, "state": state, **fields}
         report = ConnectorReport(**given)  # type: ignore[arg-type]
-        await self.ingest.session.send(control.ConnectorReports((report,)))
+        await self.ingest.session.send(ConnectorReports((report,)))
         cluster = self.served.coordinator._leading().cluster
         await until(lambda: "orders" in cluster.heard and cluster.heard["orders"].report == report)
         return await self.shown()
@@ -73,7 +74,7 @@ class Operated:
         """Wait until the ingest node has heard of it."""
         await until(
             lambda: (
-                (push := self.ingest.last(control.PushTopology)) is not None
+                (push := self.ingest.last(from_coordinator.PushTopology)) is not None
                 and condition(push.topology)
             )
         )

@@ -32,9 +32,9 @@ from headgate.decide.coordination.effects import Effect
 from headgate.decide.coordination.members.members import Timing
 from headgate.decide.operations.supervision import RestartPolicy
 from headgate.errors import InvalidRequest, NotNow
-from headgate.model import control
 from headgate.model.api import CreateTopic, Health, TopicInfo
-from headgate.model.control import Hello, SessionRole
+from headgate.model.control import from_coordinator
+from headgate.model.control.to_coordinator import Hello, SessionRole
 from headgate.model.topology import Placement
 from headgate.ports.control import ControlStream
 from headgate.services.coordinator.service import (
@@ -177,19 +177,21 @@ async def test_a_weight_that_no_plan_takes_is_refused_and_the_others_are_served(
 ) -> None:
     async with serving(tmp_path) as served:
         odd = served.join("ingest", "ingest-9", weight=0.0005)
-        await until(lambda: odd.last(control.Refused))
-        reason = odd.every(control.Refused)[0].reason
+        await until(lambda: odd.last(from_coordinator.Refused))
+        reason = odd.every(from_coordinator.Refused)[0].reason
         assert reason.startswith("ingest-9 has the weight 0.0005; set ingest.weight to")
-        assert not odd.every(control.Welcome)
+        assert not odd.every(from_coordinator.Welcome)
 
         ingest, router = served.join("ingest", "ingest-1"), served.join("router", "router-1")
         await until(lambda: served.members == {"ingest-1", "router-1"})
         boot = served.coordinator._leading().cluster.stored.boot
         for node in (ingest, router):
-            await until(lambda: node.last(control.PushTopology))  # noqa: B023 - awaited here
+            await until(lambda: node.last(from_coordinator.PushTopology))  # noqa: B023 - awaited here
         term = served.coordinator._leading()
         await term.apply(lambda _: term.cluster.create_topic("flights", 3, "keyed"))
-        await until(lambda: (given := router.last(control.Assign)) and len(given.sources) == 3)
+        await until(
+            lambda: (given := router.last(from_coordinator.Assign)) and len(given.sources) == 3
+        )
         assert served.coordinator._leading().cluster.stored.boot == boot
 
 
@@ -213,7 +215,7 @@ async def test_a_hello_that_cannot_be_read_is_answered(
         stream: Any = channel.stream_stream(METHOD)()
         await stream.write(msgspec.msgpack.encode(hello))
         refused = decode_from_coordinator(await stream.read())
-        assert isinstance(refused, control.Refused)
+        assert isinstance(refused, from_coordinator.Refused)
         assert reason in refused.reason
         assert await stream.read() is grpc.aio.EOF
 
@@ -222,8 +224,8 @@ async def test_who_is_refused_in_the_middle_asks_ever_less_often() -> None:
     """As if it had not been welcomed: it will say the same again."""
 
     async def welcomes_and_refuses(stream: ControlStream, _hello: Hello) -> None:
-        stream.send(control.Welcome("coordinator-1", 30_000, 5_000))
-        stream.send(control.Refused("what it says can't be read"))
+        stream.send(from_coordinator.Welcome("coordinator-1", 30_000, 5_000))
+        stream.send(from_coordinator.Refused("what it says can't be read"))
         stream.hang()
         await stream.write_until_hung()
 
@@ -319,7 +321,9 @@ async def test_one_whose_words_end_every_term_is_left_out_and_the_others_are_ser
         gateway = served.join("gateway", "gateway-1")
         await until(lambda: "gateway-1" in served.members)
         poison = served.join("router", POISON)
-        await until(lambda: (said := poison.last(control.Refused)) and said.reason == KEPT_OUT)
+        await until(
+            lambda: (said := poison.last(from_coordinator.Refused)) and said.reason == KEPT_OUT
+        )
         await until(lambda: served.members == {"gateway-1"} and gateway.session.connected)
         term = served.coordinator._leading()
         lane = Hello(role="lane", node_id="router-1", incarnation="a")

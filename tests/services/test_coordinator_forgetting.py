@@ -17,8 +17,9 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.answering import HttpApp
 from headgate.decide.coordination.failures import TermFailures
 from headgate.errors import NotNow, StorageFailed
-from headgate.model import api, control
-from headgate.model.control import Hello, SessionRole
+from headgate.model import api
+from headgate.model.control import to_coordinator
+from headgate.model.control.to_coordinator import Hello, SessionRole
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.http import Request, Response
@@ -101,7 +102,7 @@ class World:
     async def _adopt(self, sessions: Sequence[int]) -> None:
         """The nodes take up what they are told, at once."""
         while True:
-            said = control.AckTopology(self.term.cluster.generation, ("flights",))
+            said = to_coordinator.AckTopology(self.term.cluster.generation, ("flights",))
             for session in sessions:
                 self.stage.say(session, said)
             await asyncio.sleep(0.1)

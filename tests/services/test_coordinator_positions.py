@@ -10,7 +10,7 @@ import pytest
 from headgate.decide.coordination.sources import resetting
 from headgate.decide.lane.checkpoints import Reset
 from headgate.errors import StorageFailed
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription
@@ -60,13 +60,13 @@ async def started(stage: Stage, term: FailingTerm) -> tuple[int, int]:
     router = stage.connect(term, hello("router", "router-1"))
     stage.connect(term, hello("ingest", "ingest-1"))
     await asyncio.sleep(1)
-    stage.say(gateway, control.RegistrationComplete())
+    stage.say(gateway, to_coordinator.RegistrationComplete())
     await asyncio.sleep(1)
     return gateway, router
 
 
 async def acknowledged(stage: Stage, term: FailingTerm, session: int) -> None:
-    stage.say(session, control.AckTopology(term.cluster.generation, ("flights",)))
+    stage.say(session, to_coordinator.AckTopology(term.cluster.generation, ("flights",)))
     await asyncio.sleep(1)
 
 
@@ -83,14 +83,14 @@ def test_nobody_else_waits_for_positions_that_take_long_to_be_claimed(away: bool
         assert clock() - began_s < 1
         for number in range(20):
             one = Subscription(f"s{number}", "gateway-1", "flights")
-            stage.say(gateway, control.Register(number, (one,)))
+            stage.say(gateway, to_coordinator.Register(number, (one,)))
             await asyncio.sleep(FENCE_TIMEOUT_S + 0.1)
-            assert len(stage.heard(gateway, control.Registered)) == number + 1
+            assert len(stage.heard(gateway, from_coordinator.Registered)) == number + 1
         assert clock() - began_s > 2 * LONG_S
         stage.positions.takes_s, stage.positions.failing = 0.0, None
         await asyncio.sleep(LONG_S + 2)
         await acknowledged(stage, term, gateway)
-        told = [one for one in stage.heard(router, control.Assign) if one.sources]
+        told = [one for one in stage.heard(router, from_coordinator.Assign) if one.sources]
         assert [owner.ref for owner in told[-1].sources] == [FLIGHTS]
         await stage.end(term)
 
@@ -110,7 +110,7 @@ def test_of_one_partition_only_one_claim_is_under_way() -> None:
         await asyncio.sleep(LONG_S)
         stage.positions.takes_s = 0.0
         await acknowledged(stage, term, gateway)
-        [owner] = stage.heard(router, control.Assign)[-1].sources
+        [owner] = stage.heard(router, from_coordinator.Assign)[-1].sources
         await stage.positions.claim(FLIGHTS, Fence(owner.epoch, 1, 0))
         await asyncio.sleep(2 * LONG_S)
         assert term.cluster.sources.owners[FLIGHTS] == owner

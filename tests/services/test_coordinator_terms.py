@@ -17,8 +17,9 @@ from headgate.decide.coordination.invariants import Contradiction, check
 from headgate.decide.coordination.views.status import describe_topic
 from headgate.decide.lane.checkpoints import Reset
 from headgate.errors import Fenced, HeadgateError, NotNow, StorageFailed, TopicExists
-from headgate.model import control
-from headgate.model.control import Hello, SessionRole
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import IngestReport
+from headgate.model.control.to_coordinator import Hello, SessionRole
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.stored import StoredReset, StoredState
 from headgate.model.subscription import Subscription
@@ -59,27 +60,29 @@ class Story:
         cluster = term.cluster
         await self.ask(term.apply(lambda _: cluster.create_topic("flights", 3, "keyed")))
         for session in nodes:
-            stage.say(session, control.AckTopology(cluster.generation, ("flights",)))
+            stage.say(session, to_coordinator.AckTopology(cluster.generation, ("flights",)))
         owns = tuple(cluster.sources.of_node("router-1"))
         lane = Hello(role="lane", node_id="router-1", incarnation="a", window=1, owns=owns)
         nodes.append(stage.connect(term, lane))
         subscription = Subscription("s-1", "gateway-1", "flights", ttl_ms=20_000)
-        stage.say(gateway, control.Register(1, (subscription,)))
-        stage.say(gateway, control.RegistrationComplete())
-        consumer = control.JoinGroup(topic="flights", group="g", consumer="c", incarnation="1")
+        stage.say(gateway, to_coordinator.Register(1, (subscription,)))
+        stage.say(gateway, to_coordinator.RegistrationComplete())
+        consumer = to_coordinator.JoinGroup(
+            topic="flights", group="g", consumer="c", incarnation="1"
+        )
         stage.say(gateway, consumer)
         await asyncio.sleep(1)
         nodes.append(stage.connect(term, hello("router", "router-2")))
         nodes.append(stage.connect(term, hello("ingest", "ingest-2")))
         await asyncio.sleep(2)
         await self.ask(term.apply(lambda now: cluster.reset(FLIGHTS, Reset(7), now)))
-        stage.say(nodes[4], control.Released(owns))
+        stage.say(nodes[4], to_coordinator.Released(owns))
         await self.ask(term.apply(lambda now: cluster.drain("router-2", now)))
         await self.ask(term.until(lambda: not cluster.resets.all(), timeout_s=ANSWER_S))
-        stage.say(ingest, control.Goodbye())
+        stage.say(ingest, to_coordinator.Goodbye())
         for _ in range(40):
             for session in nodes:
-                stage.say(session, control.CheckIn())
+                stage.say(session, to_coordinator.CheckIn())
             await asyncio.sleep(1)
         await self.ask(term.apply(lambda _: cluster.delete_topic("flights")))
 
@@ -113,7 +116,7 @@ async def _goes_on(stage: Stage) -> None:
     router = stage.connect(term, hello("router", "router-3"))
     await term.apply(lambda _: term.cluster.create_topic("ships", 2, "keyed"))
     await asyncio.sleep(70)
-    assert stage.heard(router, control.Welcome)
+    assert stage.heard(router, from_coordinator.Welcome)
     assert not term.is_over
     await stage.end(term)
 
@@ -242,7 +245,7 @@ def test_an_epoch_is_above_that_of_the_letters_too() -> None:
         await asyncio.sleep(1)
         await term.apply(lambda _: term.cluster.create_topic("flights", 3, "keyed"))
         for _ in range(20):
-            stage.say(router, control.AckTopology(term.cluster.generation, ("flights",)))
+            stage.say(router, to_coordinator.AckTopology(term.cluster.generation, ("flights",)))
             await asyncio.sleep(1)
         [owner] = [one for one in term.cluster.sources.of_node("router-1") if one.ref == FLIGHTS]
         assert owner.epoch > 99
@@ -324,7 +327,7 @@ def test_news_that_cannot_be_taken_in_end_the_term_too() -> None:
         client = stage.connect(term, hello("client", "client-1"))
         await asyncio.sleep(1.1)
         stage.faults.left = 1
-        stage.say(client, control.AckTopology(1, ("flights",)))
+        stage.say(client, to_coordinator.AckTopology(1, ("flights",)))
         with pytest.raises(Fault):
             await asyncio.wait_for(term.over(), 10)
         assert term.ended_by == hello("client", "client-1")
@@ -374,7 +377,7 @@ def test_whoever_asks_for_the_state_is_answered_at_once_while_the_log_is_away() 
         await asyncio.sleep(1)
         await term.apply(lambda _: term.cluster.create_topic("flights", 12, "keyed"))
         heads = tuple((ref, 7) for ref in term.cluster.topics["flights"].refs())
-        stage.say(ingest, control.IngestReport(heads))
+        stage.say(ingest, IngestReport(heads))
         await asyncio.sleep(1)
         async with asyncio.timeout(ANSWER_S):
             stored = await term.stored()
@@ -405,7 +408,7 @@ def test_an_age_that_nobody_can_tell_is_told_as_what_it_is_at_least() -> None:
         await asyncio.sleep(1)
         await term.apply(lambda _: term.cluster.create_topic("flights", 1, "keyed"))
         [ref] = term.cluster.topics["flights"].refs()
-        stage.say(ingest, control.IngestReport(((ref, 7),)))
+        stage.say(ingest, IngestReport(((ref, 7),)))
         await asyncio.sleep(1)
 
         async def seen() -> tuple[int, bool]:
@@ -440,7 +443,7 @@ def test_what_cannot_be_read_is_refused_with_a_reason() -> None:
         await asyncio.sleep(1)
         stage.calls[ingest].incoming.put_nowait(msgspec.msgpack.encode({"type": "Prophecy"}))
         await asyncio.sleep(0.1)
-        [refused] = stage.heard(ingest, control.Refused)
+        [refused] = stage.heard(ingest, from_coordinator.Refused)
         assert "Prophecy" in refused.reason
         assert ingest not in stage.streams
         assert not term.is_over

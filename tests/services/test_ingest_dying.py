@@ -17,7 +17,8 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.origin import no_origin
 from headgate.client.http import HttpClient
 from headgate.model.api import Health
-from headgate.model.control import AckTopology, IngestReport
+from headgate.model.control.reports import IngestReport
+from headgate.model.control.to_coordinator import AckTopology
 from headgate.model.event import PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Topic

@@ -19,7 +19,7 @@ from headgate.client.http import HttpClient
 from headgate.decide.produce.admission import ProduceLimits
 from headgate.errors import NotNow, OutcomeUnknown, Overloaded, Sealed, StorageFailed
 from headgate.model.api import ProduceAnswer
-from headgate.model.control import AckTopology
+from headgate.model.control.to_coordinator import AckTopology
 from headgate.model.topology import Topic
 from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.services.ingest.produce.appends import WriteBounds

@@ -19,7 +19,7 @@ from headgate.client.producer import Producer
 from headgate.client.producing.pending import ProducerOptions
 from headgate.decide.produce.room import Room
 from headgate.model.api import Health
-from headgate.model.control import AckTopology
+from headgate.model.control.to_coordinator import AckTopology
 from headgate.model.http import Request, Response, Route
 from headgate.model.topology import Topic
 from headgate.services.gateway.public.forwarding import Forwarder

@@ -31,7 +31,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.model.connector import ConnectorRoute
-from headgate.model.control import ConnectorTooLow
+from headgate.model.control.to_coordinator import ConnectorTooLow
 from headgate.model.event import Event, PartitionRef
 from headgate.tasks import deaths
 from tests.services.intake_stage import NAME, ONE, TWO, Stage, change

@@ -30,16 +30,9 @@ from headgate.errors import (
     UnknownTopic,
 )
 from headgate.model.api import Health, ProduceAnswer
-from headgate.model.control import (
-    AckTopology,
-    EpochTooLow,
-    Goodbye,
-    Hello,
-    IngestReport,
-    Refused,
-    Restart,
-    Welcome,
-)
+from headgate.model.control.from_coordinator import Refused, Restart, Welcome
+from headgate.model.control.reports import IngestReport
+from headgate.model.control.to_coordinator import AckTopology, EpochTooLow, Goodbye, Hello
 from headgate.model.event import PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Owner, Topic, Topology

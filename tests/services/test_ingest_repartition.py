@@ -11,7 +11,7 @@ from msgspec import structs
 from headgate.decide.produce.placement import partition_of
 from headgate.errors import NotNow, StorageFailed
 from headgate.model.api import ProduceResult
-from headgate.model.control import Sealed
+from headgate.model.control.to_coordinator import Sealed
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import FormerVersion, Repartition, RepartitionPhase, Topic
 from headgate.ports.log import Appended

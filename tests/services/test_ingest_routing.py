@@ -31,7 +31,7 @@ from headgate.errors import (
     StorageFailed,
 )
 from headgate.model.api import ProduceAnswer, ProduceEvent, ProduceRequest, ProduceResult
-from headgate.model.control import AckTopology
+from headgate.model.control.to_coordinator import AckTopology
 from headgate.model.event import Event, PartitionRef
 from headgate.model.topology import Owner, Topic, Topology
 from headgate.ports.log import LogWriter

@@ -25,8 +25,9 @@ from headgate.decide.operations.health import RouterView
 from headgate.decide.operations.latencies import Stopwatch
 from headgate.errors import StorageFailed
 from headgate.metrics.roles import ROLES, RouterMetrics
-from headgate.model import control
 from headgate.model.api import Health
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import GatewayLink, LaneReport, PartitionReport, RouterReport
 from headgate.model.event import PartitionRef
 from headgate.model.position import Tally
 from headgate.model.topology import Owner
@@ -127,23 +128,23 @@ async def router(
 
 
 @asynccontextmanager
-async def lane(stage: Stage, *reports: control.LaneReport) -> AsyncIterator[None]:
+async def lane(stage: Stage, *reports: LaneReport) -> AsyncIterator[None]:
     """A router and a lane of it, which say what they are told to."""
     address = stage.coordinator.client_address
-    mine = control.Hello(role="router", node_id="router-1", incarnation="a")
+    mine = to_coordinator.Hello(role="router", node_id="router-1", incarnation="a")
     session = GrpcControlSession(address, lambda: mine)
     own: list[Owner] = []
 
     async def listen() -> None:
         async for message in session.messages():
-            if isinstance(message, control.PushTopology):
-                await session.send(control.AckTopology(message.topology.generation))
-            elif isinstance(message, control.Assign):
+            if isinstance(message, from_coordinator.PushTopology):
+                await session.send(to_coordinator.AckTopology(message.topology.generation))
+            elif isinstance(message, from_coordinator.Assign):
                 own[:] = message.sources
 
     listening = asyncio.create_task(listen())
     await until(lambda: session.connected)
-    await session.send(control.RouterReport("ready", 1, 0.0))
+    await session.send(RouterReport("ready", 1, 0.0))
     await until(lambda: bool(own))
     hello = msgspec.structs.replace(mine, role="lane", window=1, owns=tuple(own))
     lane_session = GrpcControlSession(address, lambda: hello)
@@ -211,7 +212,7 @@ async def test_what_lanes_report_becomes_metrics(stage: Stage) -> None:
     routing, trips = Stopwatch(), Stopwatch()
     routing.took(0.02)
     trips.took(0.003)
-    link = control.GatewayLink(
+    link = GatewayLink(
         "gateway-9",
         waiting=7,
         pressure="hard",
@@ -227,8 +228,8 @@ async def test_what_lanes_report_becomes_metrics(stage: Stage) -> None:
         round_trips=trips.so_far(),
         error="no answer",
     )
-    first = control.LaneReport(
-        partitions=(control.PartitionReport(REF, 9, 9, 0, Tally(acknowledged=9)),),
+    first = LaneReport(
+        partitions=(PartitionReport(REF, 9, 9, 0, Tally(acknowledged=9)),),
         read=100,
         matched=50,
         delivered=40,

@@ -24,7 +24,7 @@ from headgate.adapters.memory.letters import MemoryLetters
 from headgate.adapters.memory.log import MemoryLog, MemoryPartition
 from headgate.decide.lane.checkpoints import Checkpoint
 from headgate.errors import ConnectorFenced, Fenced, HeadgateError, IntakeGap
-from headgate.model.control import AckTopology, Hello, ToCoordinator
+from headgate.model.control.to_coordinator import AckTopology, Hello, ToCoordinator
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import is_target

@@ -23,8 +23,8 @@ from headgate.adapters.http.server import HttpServer
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.client.http import HttpClient
 from headgate.metrics.roles import RouterMetrics
-from headgate.model import control
 from headgate.model.api import Health
+from headgate.model.control import from_coordinator
 from headgate.model.lanes import LaneSettings, LaneTally
 from headgate.ports.control import ControlSession, HelloSource
 from headgate.services.router.plans import RouterSettings
@@ -197,7 +197,7 @@ class Stage:
     def _open(self, hello: HelloSource) -> ControlSession:
         """The coordinator assigns it nothing, at once."""
         session = self.coordinator.open(hello)
-        self.coordinator.say(control.Assign(1, ()))
+        self.coordinator.say(from_coordinator.Assign(1, ()))
         return session
 
     async def died(self) -> list[str]:

@@ -1,7 +1,7 @@
 """Both ends of a control stream, whatever carries its bytes.
 
-Messages are msgpack of the tagged unions in model/control.py, one per piece of bytes, so there is
-no second schema to keep in step. A node's session reconnects for as long as it is open and checks
+Messages are msgpack of the tagged unions in model/control/, one per piece of bytes, so there is no
+second schema to keep in step. A node's session reconnects for as long as it is open and checks
 in by itself, because a node that forgets to is indistinguishable from a dead one.
 """
 
@@ -18,20 +18,17 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from headgate.errors import InvalidRequest
-from headgate.model.control import (
+from headgate.model.control.from_coordinator import (
     CheckedIn,
-    CheckIn,
     FromCoordinator,
-    Goodbye,
-    Hello,
     NotLeader,
     PushTopology,
     Refused,
     SubscriptionChanges,
     SubscriptionSnapshot,
-    ToCoordinator,
     Welcome,
 )
+from headgate.model.control.to_coordinator import CheckIn, Goodbye, Hello, ToCoordinator
 from headgate.ports.control import Serve
 from headgate.tasks import Crew, Helpers
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.adapters.machine import THIS_MACHINE
-from headgate.model.control import Hello
+from headgate.model.control.to_coordinator import Hello
 from headgate.ports.connection import Link, LinkListener
 from headgate.ports.control import ControlSession
 from headgate.ports.http import HttpCalls

@@ -19,7 +19,7 @@ from headgate.lane.subscriptions.hearing import Hearing
 from headgate.lane.surroundings import Surroundings
 from headgate.lane.telling import Telling
 from headgate.lane.tenure import Tenure
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.lanes import LaneSpec
 from headgate.model.topology import Owner, Topology
 from headgate.ports.control import ControlSession
@@ -59,11 +59,11 @@ class Listening:
         self._crew = crew
         self._machine = machine
 
-    def hello(self) -> control.Hello:
+    def hello(self) -> to_coordinator.Hello:
         spec, course = self._spec, self._course
         self._adopted.said_hello()
         self._hearing.greets()
-        return control.Hello(
+        return to_coordinator.Hello(
             role="lane",
             node_id=spec.router_id,
             incarnation=spec.incarnation,
@@ -82,39 +82,41 @@ class Listening:
     async def listen(self, session: ControlSession) -> None:
         async for message in session.messages():
             match message:
-                case control.Welcome():
+                case from_coordinator.Welcome():
                     await self._welcomed(session)
-                case control.PushTopology(topology):
+                case from_coordinator.PushTopology(topology):
                     if topology.generation > self._surroundings.topology.generation:
                         self._apply(topology)
-                case control.SubscriptionSnapshot() | control.SubscriptionChanges():
+                case (
+                    from_coordinator.SubscriptionSnapshot() | from_coordinator.SubscriptionChanges()
+                ):
                     if self._adopted.hear(message):
                         await self._acknowledge(session)
-                case control.EndWindow(reason, hand_over):
+                case from_coordinator.EndWindow(reason, hand_over):
                     if hand_over:
                         self._course.hand_over(reason)
                     else:
                         self._course.end(reason)
-                case control.LetGo(owners, settle):
+                case from_coordinator.LetGo(owners, settle):
                     self._let_go(session, owners, settle=settle)
-                case control.Prove(asked_ms):
+                case from_coordinator.Prove(asked_ms):
                     self._tenure.start_proof(session, asked_ms)
-                case control.ClaimNow(number):
+                case from_coordinator.ClaimNow(number):
                     self._hearing.answered(number)
-                case control.AskEvidence():
+                case from_coordinator.AskEvidence():
                     await session.send(self._telling.answer(message))
-                case control.Refused(reason):
+                case from_coordinator.Refused(reason):
                     self._holding.partitions.clear()
                     self._course.end(reason)
                 case _:
                     self._hint(message)
 
-    def _hint(self, message: control.FromCoordinator) -> None:
+    def _hint(self, message: from_coordinator.FromCoordinator) -> None:
         """What it would find out by itself, too, only later."""
         match message:
-            case control.TroubledGateways(gateway_ids):
+            case from_coordinator.TroubledGateways(gateway_ids):
                 self._dispatcher.hint(gateway_ids)
-            case control.LettersRevived():
+            case from_coordinator.LettersRevived():
                 self._dispatcher.look_for_letters()
             case _:
                 pass
@@ -129,7 +131,7 @@ class Listening:
             self._tenure.start_proof(session)
         if released := self._handing_off.released:
             # The coordinator may not have heard it the first time.
-            await session.send(control.Released(tuple(released)))
+            await session.send(to_coordinator.Released(tuple(released)))
         if self._course.window.state is Window.OVERDUE:
             self._course.hand_over("time")
 
@@ -147,7 +149,7 @@ class Listening:
         gone = await self._handing_off.settle(leaving, session)
         if gone is not None:
             self._tenure.note_held()
-            await session.send(control.Released(tuple(gone)))
+            await session.send(to_coordinator.Released(tuple(gone)))
             self._end_if_handed_off()
 
     def _end_if_handed_off(self) -> None:
@@ -160,4 +162,4 @@ class Listening:
 
     async def _acknowledge(self, session: ControlSession) -> None:
         self._hearing.life.meets(StandingEvent.ADOPTED)
-        await session.send(control.AckSubscriptions(self._adopted.revision))
+        await session.send(to_coordinator.AckSubscriptions(self._adopted.revision))

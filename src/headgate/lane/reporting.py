@@ -11,7 +11,7 @@ from headgate.lane.holding import Holding
 from headgate.lane.positions.saving import Saving
 from headgate.lane.reading import Reading
 from headgate.lane.subscriptions.matching import Matching
-from headgate.model.control import LaneReport
+from headgate.model.control.reports import LaneReport
 from headgate.model.lanes import LaneSpec, LaneTally
 from headgate.model.topology import Owner
 from headgate.ports.machine import Machine

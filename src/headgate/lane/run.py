@@ -49,7 +49,7 @@ from headgate.lane.subscriptions.matching import Matching
 from headgate.lane.surroundings import Surroundings
 from headgate.lane.telling import Telling
 from headgate.lane.tenure import Tenure
-from headgate.model import control
+from headgate.model.control import to_coordinator
 from headgate.model.lanes import LaneSettings, LaneSpec, LaneTally
 from headgate.model.notes import Entry, Left
 from headgate.ports.checkpoints import CheckpointStore
@@ -75,7 +75,7 @@ class LanePorts:
     checkpoints: CheckpointStore
     letters: LetterStore
     transport: DeliveryTransport
-    connect: Callable[[Callable[[], control.Hello]], ControlSession]
+    connect: Callable[[Callable[[], to_coordinator.Hello]], ControlSession]
     machine: Machine
     kept: KeptIndex = field(default_factory=KeptIndex)
     notes: LaneNotes = field(default_factory=NoNotes)

@@ -13,7 +13,7 @@ from headgate.lane.delivery.pipelines import Dispatcher
 from headgate.lane.holding import Holding
 from headgate.lane.positions.crossing import Crossing
 from headgate.lane.subscriptions.matching import Matching
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from headgate.model.lanes import LaneSettings
 from headgate.model.notes import Entry
 from headgate.model.topology import Topology
@@ -44,7 +44,7 @@ class Surroundings:
 
     def apply(self, topology: Topology) -> None:
         self.topology = topology
-        self._note(control.PushTopology(topology))
+        self._note(from_coordinator.PushTopology(topology))
         gateways = [node for node in topology.of_role("gateway") if node.url]
         urls = self._holding.urls = {node.id: node.url for node in gateways}
         self._holding.incarnations = {node.id: node.incarnation for node in gateways}

@@ -11,7 +11,8 @@ import structlog
 from headgate.lane.delivery.evidence import LaneEvidence
 from headgate.lane.delivery.pipelines import Dispatcher
 from headgate.lane.holding import Holding
-from headgate.model.control import AskEvidence, Evidence
+from headgate.model.control.from_coordinator import AskEvidence
+from headgate.model.control.to_coordinator import Evidence
 from headgate.model.event import PartitionRef
 from headgate.model.evidence import LaneAccount, WayThere
 from headgate.model.lanes import LaneSettings

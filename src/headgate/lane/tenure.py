@@ -31,7 +31,7 @@ from headgate.lane.subscriptions.adopted import Adopted
 from headgate.lane.subscriptions.hearing import Hearing
 from headgate.lane.subscriptions.start_unheard import LOOK_EVERY_S, StartUnheard
 from headgate.lane.surroundings import Surroundings
-from headgate.model import control
+from headgate.model.control import to_coordinator
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.lanes import LaneSpec
 from headgate.model.notes import Entry, Holds, Left
@@ -190,7 +190,7 @@ class Tenure:
             await self._say_claimed(session, asked_ms=asked_ms)
 
     async def _say_claimed(self, session: ControlSession, *, asked_ms: int = 0) -> None:
-        await session.send(control.Claimed(self._holding.owned(), asked_ms))
+        await session.send(to_coordinator.Claimed(self._holding.owned(), asked_ms))
         self._hearing.life.meets(StandingEvent.PROVED)
         if failed := tuple(self._claiming.failed.values()):
             await session.send(self._reporting.report(unclaimed=failed))

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 
 from headgate.decide.operations.latencies import cumulative
 from headgate.model.api import Health
-from headgate.model.control import LATENCY_BUCKETS_S, Latencies
+from headgate.model.control.reports import LATENCY_BUCKETS_S, Latencies
 
 Kind = Literal["counter", "gauge", "histogram"]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from headgate.model.connectors_api import ConnectorInfo
-from headgate.model.control import GatewayLink
+from headgate.model.control.reports import GatewayLink
 from headgate.model.event import ProducedOp
 from headgate.model.letters import GatewayLetters
 from headgate.model.position import Tally

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.model.control import Assign, PushTopology, SubscriptionChanges, SubscriptionSnapshot
+from headgate.model.control.from_coordinator import (
+    Assign,
+    PushTopology,
+    SubscriptionChanges,
+    SubscriptionSnapshot,
+)
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topology

@@ -23,7 +23,7 @@ from headgate.model.api import (
     WindowStatus,
 )
 from headgate.model.connectors_api import ConnectorInfo
-from headgate.model.control import BreakerState, Latencies, PressureLevel
+from headgate.model.control.reports import BreakerState, Latencies, PressureLevel
 from headgate.model.letters import GatewayLetters
 from headgate.model.topology import Placement
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable
 from typing import Protocol
 
-from headgate.model.control import FromCoordinator, Hello, ToCoordinator
+from headgate.model.control.from_coordinator import FromCoordinator
+from headgate.model.control.to_coordinator import Hello, ToCoordinator
 
 
 class ControlSession(Protocol):

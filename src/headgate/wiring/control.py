@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.adapters.grpc.control import GrpcControlSession
-from headgate.model.control import Hello
+from headgate.model.control.to_coordinator import Hello
 from headgate.ports.control import ControlSession
 
 

@@ -18,7 +18,7 @@ from headgate.adapters.embedded import notes as module
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.notes import FileLaneNotes, FileRouterNotes
 from headgate.errors import StorageFailed
-from headgate.model.control import (
+from headgate.model.control.from_coordinator import (
     Assign,
     PushTopology,
     SubscriptionChanges,

@@ -9,7 +9,7 @@ from headgate.decide.console import overview
 from headgate.decide.console.overview import attention, overview_of, paths, topic_flow
 from headgate.decide.operations.diagnosis import Finding
 from headgate.model import api
-from headgate.model.control import LATENCY_BUCKETS_S, GatewayLink, Latencies
+from headgate.model.control.reports import LATENCY_BUCKETS_S, GatewayLink, Latencies
 from headgate.model.overview_api import Overview, PathFlow
 from tests.decide.operations.test_diagnosis import DETAIL, HEALTHY, LANE, but
 

@@ -14,9 +14,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headgate.model import control
 from headgate.model.connector import Connector, ConnectorReport
-from headgate.model.control import FromCoordinator, Hello, SessionRole, ToCoordinator
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.from_coordinator import FromCoordinator
+from headgate.model.control.reports import (
+    ConnectorReports,
+    GatewayReport,
+    LaneReport,
+    PartitionReport,
+    RouterReport,
+)
+from headgate.model.control.to_coordinator import Hello, SessionRole, ToCoordinator
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Owner, Topology
@@ -63,11 +71,11 @@ class Peer:
 
     def puts_off(self, message: FromCoordinator) -> bool:
         """What it is late with; whatever comes after that waits behind it."""
-        return isinstance(message, control.PushTopology)
+        return isinstance(message, from_coordinator.PushTopology)
 
     def check_in(self) -> None:
         if not self.frozen:
-            self.say(control.CheckIn())
+            self.say(to_coordinator.CheckIn())
 
     def catch_up(self) -> None:
         """Act on everything that was put off, in its order."""
@@ -77,25 +85,25 @@ class Peer:
 
     def act(self, message: FromCoordinator) -> None:
         match message:
-            case control.Welcome(resumed=resumed, learning=learning):
+            case from_coordinator.Welcome(resumed=resumed, learning=learning):
                 self.resumed = resumed
                 if learning and self.role not in ("client", "lane"):
-                    self.say(control.Recall(self.topology))
-            case control.PushTopology(topology):
+                    self.say(to_coordinator.Recall(self.topology))
+            case from_coordinator.PushTopology(topology):
                 self.pushes += 1
                 if topology.generation >= self.topology.generation:
                     self.topology = topology
                     self.apply(topology)
                     self.say(self.acknowledgement())
-            case control.Refused(reason):
+            case from_coordinator.Refused(reason):
                 self.refused, self.session = reason, None
             case _:
                 pass
 
     def apply(self, topology: Topology) -> None: ...
 
-    def acknowledgement(self) -> control.AckTopology:
-        return control.AckTopology(self.topology.generation)
+    def acknowledgement(self) -> to_coordinator.AckTopology:
+        return to_coordinator.AckTopology(self.topology.generation)
 
 
 @dataclass
@@ -155,7 +163,7 @@ class Ingest(Peer):
         if (taken.epoch, taken.process) == (owner.epoch, process):
             return True
         if taken.epoch >= owner.epoch:
-            self.say(control.ConnectorTooLow(owner.ref.topic, taken.epoch, owner.epoch))
+            self.say(to_coordinator.ConnectorTooLow(owner.ref.topic, taken.epoch, owner.epoch))
             return False
         taken.epoch, taken.process = owner.epoch, process
         return True
@@ -175,7 +183,7 @@ class Ingest(Peer):
         super().check_in()
         reports = tuple(self.report(name) for name in sorted(self.reads))
         if reports and not self.frozen:
-            self.say(control.ConnectorReports(reports))
+            self.say(ConnectorReports(reports))
 
     def report(self, name: str) -> ConnectorReport:
         connector, taken, owner = self.connector(name), self.taken[name], self.reads[name]
@@ -192,7 +200,7 @@ class Ingest(Peer):
 
     def may_have(self, owner: Owner) -> bool:
         if owner.epoch < self.store.get(owner.ref, 0):
-            self.say(control.EpochTooLow(owner.ref, self.store[owner.ref]))
+            self.say(to_coordinator.EpochTooLow(owner.ref, self.store[owner.ref]))
             return False
         self.store[owner.ref] = owner.epoch
         return True
@@ -218,14 +226,14 @@ class Gateway(Peer):
     def act(self, message: FromCoordinator) -> None:
         super().act(message)
         match message:
-            case control.Welcome():
+            case from_coordinator.Welcome():
                 self.floor = 0
                 for name in self.subscriptions:
                     self.subscribe(name)
-                self.say(control.RegistrationComplete())
-            case control.AdoptionFloor(revision):
+                self.say(to_coordinator.RegistrationComplete())
+            case from_coordinator.AdoptionFloor(revision):
                 self.floor = revision
-            case control.Registered(_, revision):
+            case from_coordinator.Registered(_, revision):
                 self.subscriptions.update(
                     {n: revision for n, r in self.subscriptions.items() if not r}
                 )
@@ -234,7 +242,7 @@ class Gateway(Peer):
 
     def check_in(self) -> None:
         if self.renews and not self.frozen:
-            self.say(control.GatewayReport(len(self.subscriptions), 0, 0))
+            self.say(GatewayReport(len(self.subscriptions), 0, 0))
         else:
             super().check_in()
 
@@ -242,7 +250,7 @@ class Gateway(Peer):
         self.subscriptions[name] = 0
         ttl_ms = self.ttl_ms.get(name, 0)
         subscription = Subscription(name, self.node_id, "flights", ttl_ms=ttl_ms)
-        self.say(control.Register(1, (subscription,)))
+        self.say(to_coordinator.Register(1, (subscription,)))
 
     def has_subscribed(self, name: str) -> bool:
         return 0 < self.subscriptions[name] <= self.floor
@@ -256,7 +264,9 @@ class Gateway(Peer):
 
 @dataclass(kw_only=True)
 class Router(Peer):
-    assignment: control.Assign = field(default_factory=lambda: control.Assign(0, ()))
+    assignment: from_coordinator.Assign = field(
+        default_factory=lambda: from_coordinator.Assign(0, ())
+    )
     window: int = 0
     weight: float = 1.0
 
@@ -273,9 +283,9 @@ class Router(Peer):
     def act(self, message: FromCoordinator) -> None:
         super().act(message)
         match message:
-            case control.Welcome():
-                self.say(control.RouterReport("ready", self.window, 0.0))
-            case control.Assign():
+            case from_coordinator.Welcome():
+                self.say(RouterReport("ready", self.window, 0.0))
+            case from_coordinator.Assign():
                 self.assignment = message
             case _:
                 pass
@@ -288,8 +298,8 @@ class Client(Peer):
     def __post_init__(self) -> None:
         self.role = "client"
 
-    def acknowledgement(self) -> control.AckTopology:
-        return control.AckTopology(self.topology.generation, self.topics)
+    def acknowledgement(self) -> to_coordinator.AckTopology:
+        return to_coordinator.AckTopology(self.topology.generation, self.topics)
 
 
 @dataclass(kw_only=True)
@@ -346,40 +356,42 @@ class Lane(Peer):
         return tuple(self.holds[ref] for ref in sorted(self.holds))
 
     def puts_off(self, message: FromCoordinator) -> bool:
-        is_news = isinstance(message, control.SubscriptionSnapshot | control.SubscriptionChanges)
+        is_news = isinstance(
+            message, from_coordinator.SubscriptionSnapshot | from_coordinator.SubscriptionChanges
+        )
         return is_news and self.reads and not self.parts
 
     def act(self, message: FromCoordinator) -> None:
         match message:
-            case control.Welcome():
+            case from_coordinator.Welcome():
                 self.parts = set()
                 self.prove()
                 if self.handed_off:
-                    self.say(control.Released(tuple(self.handed_off)))
-            case control.PushTopology(topology):
+                    self.say(to_coordinator.Released(tuple(self.handed_off)))
+            case from_coordinator.PushTopology(topology):
                 self.pushes += 1
                 if topology.generation > self.topology.generation:
                     self.topology = topology
-            case control.SubscriptionSnapshot(revision, subscriptions, more):
+            case from_coordinator.SubscriptionSnapshot(revision, subscriptions, more):
                 self.parts |= {subscription.id for subscription in subscriptions}
                 if not more:
                     if revision > self.revision:
                         self._adopt(revision, self.parts)
                     self.parts = set()
-                    self.say(control.AckSubscriptions(self.revision))
+                    self.say(to_coordinator.AckSubscriptions(self.revision))
                     self.claim()
-            case control.Prove(asked_ms):
+            case from_coordinator.Prove(asked_ms):
                 self.prove(asked_ms)
-            case control.SubscriptionChanges(revision, upserts, removals):
+            case from_coordinator.SubscriptionChanges(revision, upserts, removals):
                 if revision > self.revision:
                     kept = self.subscriptions - set(removals)
                     self._adopt(revision, kept | {subscription.id for subscription in upserts})
-                self.say(control.AckSubscriptions(self.revision))
-            case control.EndWindow():
+                self.say(to_coordinator.AckSubscriptions(self.revision))
+            case from_coordinator.EndWindow():
                 self.told_to_end = True
-            case control.LetGo(owners, settle):
+            case from_coordinator.LetGo(owners, settle):
                 self._asked([o for o in owners if self.holds.get(o.ref) == o], settle=settle)
-            case control.Refused(reason):
+            case from_coordinator.Refused(reason):
                 self.refused = reason
                 self.holds.clear()
                 self.end()
@@ -397,7 +409,7 @@ class Lane(Peer):
             return  # others may have subscribed since
         self.claimed = True
         self.holds = {o.ref: o for o in self.planned if self.claims(self.fence(o), o)}
-        self.say(control.Claimed(self.owned()))
+        self.say(to_coordinator.Claimed(self.owned()))
         if not self.holds:
             self.end()
 
@@ -413,15 +425,13 @@ class Lane(Peer):
             if not is_ours:
                 self.drop(ref)
         if self.alive:
-            self.say(control.Claimed(self.owned(), asked_ms))
+            self.say(to_coordinator.Claimed(self.owned(), asked_ms))
 
     def check_in(self) -> None:
         if not self.frozen:
-            reports = tuple(control.PartitionReport(ref, 0, 0, 0) for ref in sorted(self.holds))
+            reports = tuple(PartitionReport(ref, 0, 0, 0) for ref in sorted(self.holds))
             self.say(
-                control.LaneReport(
-                    partitions=reports, read=0, matched=0, delivered=0, filter_errors=0
-                )
+                LaneReport(partitions=reports, read=0, matched=0, delivered=0, filter_errors=0)
             )
 
     def _asked(self, owners: list[Owner], *, settle: bool) -> None:
@@ -447,7 +457,7 @@ class Lane(Peer):
         for owner in gone:
             del self.holds[owner.ref]
         self.asked.clear()
-        self.say(control.Released(tuple(gone)))
+        self.say(to_coordinator.Released(tuple(gone)))
         if not self.holds:
             self.end()
 
@@ -455,4 +465,4 @@ class Lane(Peer):
         if self.alive:
             self.alive = False
             self.said_goodbye = self.session is not None
-            self.say(control.Goodbye())
+            self.say(to_coordinator.Goodbye())

@@ -28,8 +28,9 @@ from headgate.decide.coordination.effects import (
 from headgate.decide.coordination.members.members import Timing
 from headgate.decide.coordination.remembered import fitting
 from headgate.decide.lane.checkpoints import Reset
-from headgate.model import control
-from headgate.model.control import FromCoordinator, ToCoordinator
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.from_coordinator import FromCoordinator
+from headgate.model.control.to_coordinator import ToCoordinator
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.stored import StoredState
 from headgate.model.topology import Owner
@@ -192,17 +193,17 @@ class Simulation:
     def _check_told(self, message: FromCoordinator) -> None:
         """What is told is durable, fenced and adopted."""
         match message:
-            case control.PushTopology(topology) if not self.cluster.learning.is_on:
+            case from_coordinator.PushTopology(topology) if not self.cluster.learning.is_on:
                 told = {*topology.logs, *topology.sources}
                 assert told <= {*self.durable.logs, *self.durable.sources}, "told, but not durable"
                 assert set(topology.topics) <= set(self.durable.topics), "told, but not durable"
                 assert topology.intakes == self.durable.intakes, "told, but not durable"
                 assert topology.connectors == self.durable.connectors, "told, but not durable"
-            case control.LetGo(owners, settle=True):
+            case from_coordinator.LetGo(owners, settle=True):
                 moving = {move.ref for move in self.durable.moves}
                 moving |= {reset.ref for reset in self.durable.resets}
                 assert {owner.ref for owner in owners} <= moving, "moved, but not durable"
-            case control.Assign(_, owners):
+            case from_coordinator.Assign(_, owners):
                 assert set(owners) <= set(self.durable.sources), "assigned, but not durable"
                 unput = {reset.ref for reset in self.durable.resets if reset.is_released}
                 assert not unput & {o.ref for o in owners}, "assigned, and may be put once more"
@@ -282,7 +283,7 @@ class Simulation:
     def _received(self, session: int, message: ToCoordinator) -> None:
         if session in self._peers:
             self._apply(lambda: self.cluster.received(session, message, self.now_ms))
-            if isinstance(message, control.Goodbye):
+            if isinstance(message, to_coordinator.Goodbye):
                 self._closed(session)
 
     # --- processes -------------------------------------------------------------------------------
@@ -302,7 +303,7 @@ class Simulation:
             for lane in self.lanes_of(peer):
                 lane.end()
         peer.alive = False
-        peer.say(control.Goodbye(returns))
+        peer.say(to_coordinator.Goodbye(returns))
         self.bury()
 
     def bury(self) -> None:
@@ -477,5 +478,5 @@ class Simulation:
 
 def _is_refusal(effect: Effect) -> bool:
     return isinstance(effect, Refuse) or (
-        isinstance(effect, Send) and isinstance(effect.message, control.Refused)
+        isinstance(effect, Send) and isinstance(effect.message, from_coordinator.Refused)
     )

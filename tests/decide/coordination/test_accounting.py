@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 from headgate.decide.coordination.views.accounting import newest, partition_state, sum_of, totals
 from headgate.decide.coordination.views.status import Stored, describe
 from headgate.decide.lane.checkpoints import Reset
-from headgate.model import api, control
-from headgate.model.control import GatewayLink, PartitionReport, PartitionState
+from headgate.model import api
+from headgate.model.control import to_coordinator
+from headgate.model.control.reports import (
+    GatewayLink,
+    IngestReport,
+    LaneReport,
+    PartitionReport,
+    PartitionState,
+)
 from headgate.model.event import PartitionRef
 from headgate.model.position import Position, Tally
 from tests.decide.coordination.world import World, ref
@@ -130,10 +137,10 @@ def test_the_status_shows_what_the_lane_says_while_it_reads_and_the_store_afterw
     ingest = world.join("ingest", "i-1")
     world.join("router", "r-1")
     lane = world.lane(*world.create("flights"))
-    world.say(ingest, control.IngestReport(((ref("flights"), 10),)))
+    world.say(ingest, IngestReport(((ref("flights"), 10),)))
     link = GatewayLink("g-1", waiting=3, breaker="open", error="refused")
     reported = PartitionReport(ref("flights"), 10, 8, 0, Tally(parked=8), "stale", "4 are lost")
-    said = control.LaneReport(
+    said = LaneReport(
         partitions=(reported,), read=10, matched=10, delivered=0, filter_errors=0,
         links=(link,), letters="the disk is full",
     )  # fmt: skip
@@ -147,7 +154,7 @@ def test_the_status_shows_what_the_lane_says_while_it_reads_and_the_store_afterw
         "4 are lost",
     )
     assert (now.lanes[0].links, now.lanes[0].letters) == ([link], "the disk is full")
-    world.say(lane, control.Goodbye())
+    world.say(lane, to_coordinator.Goodbye())
     then = shown(world, stored)
     assert then.totals == api.Totals(appended=10, settled=2, waiting=8, acknowledged=2)
     assert then.topics[0].details[0].state == "healthy"
@@ -160,9 +167,9 @@ def test_what_a_lane_said_of_a_partition_that_was_reset_since_does_not_count() -
     owners = world.create("flights", 2)
     lane = world.lane(*owners)
     reports = tuple(PartitionReport(one.ref, 10, 10, 0, Tally(dead=10)) for one in owners)
-    said = control.LaneReport(partitions=reports, read=20, matched=20, delivered=0, filter_errors=0)
+    said = LaneReport(partitions=reports, read=20, matched=20, delivered=0, filter_errors=0)
     world.say(lane, said)
     world.apply(world.cluster.reset(ref("flights"), Reset(0), world.now_ms))
-    world.say(lane, control.Released((owners[0],)))
+    world.say(lane, to_coordinator.Released((owners[0],)))
     details = shown(world, Position(0, Tally(dead=10), redeliver_to=10)).topics[0].details
     assert [one.settled for one in details] == [0, 10]

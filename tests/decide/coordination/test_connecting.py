@@ -18,9 +18,10 @@ from headgate.decide.coordination.connectors.connecting import (
 from headgate.decide.coordination.effects import Persist, Send
 from headgate.decide.coordination.views.connector_status import describe_connector
 from headgate.errors import ConnectorExists, InvalidRequest, NotFound, UnknownTopic
-from headgate.model import control
 from headgate.model.connector import Connector, ConnectorReport, ConnectorRoute
 from headgate.model.connectors_api import ConnectorInfo
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import ConnectorReports
 from headgate.model.stored import StoredState
 from headgate.model.topology import Topology
 from tests.decide.coordination.world import World, ref
@@ -47,7 +48,7 @@ class Connected(World):
         epoch = self.cluster.intakes.owners[ref("orders")].epoch
         given = {"name": "orders", "epoch": epoch, "state": state, **fields}
         report = ConnectorReport(**given)  # type: ignore[arg-type]
-        self.say(self.ingest, control.ConnectorReports((report,)))
+        self.say(self.ingest, ConnectorReports((report,)))
 
     def shown(self) -> ConnectorInfo:
         return describe_connector(self.cluster, "orders", now_ms=self.now_ms)
@@ -144,7 +145,7 @@ def test_skipping_the_same_change_twice_is_skipping_it_once(world: Connected) ->
 def test_that_something_is_stored_is_kept_once(world: Connected) -> None:
     world.reports(begun=True)
     assert world.persisted().connectors[0].begun
-    assert world.last(world.ingest, control.PushTopology).topology.connectors[0].begun
+    assert world.last(world.ingest, from_coordinator.PushTopology).topology.connectors[0].begun
     before = len(world.effects)
     world.reports(begun=True, taken=7)
     assert len(world.effects) == before
@@ -161,26 +162,26 @@ def test_what_is_said_under_another_epoch_counts_for_nothing(world: Connected, e
 def test_what_another_node_says_counts_for_nothing(world: Connected) -> None:
     other = world.join("ingest", "ingest-2")
     report = ConnectorReport(name="orders", epoch=2, state="running", begun=True)
-    world.say(other, control.ConnectorReports((report,)))
+    world.say(other, ConnectorReports((report,)))
     assert not world.orders.begun
-    world.say(other, control.ConnectorTooLow("orders", 9, own=2))
+    world.say(other, to_coordinator.ConnectorTooLow("orders", 9, own=2))
     assert world.cluster.intakes.owners[ref("orders")].epoch == 2
 
 
 def test_a_report_from_before_a_reset_begins_nothing(world: Connected) -> None:
     late = ConnectorReport(name="orders", epoch=2, state="running", begun=True)
     world.wish(Reset("orders", "now"))
-    world.say(world.ingest, control.ConnectorReports((late,)))
+    world.say(world.ingest, ConnectorReports((late,)))
     assert not world.orders.begun
 
 
 def test_a_former_reader_that_hears_of_its_successor_begins_nothing_anew(world: Connected) -> None:
     """Another node knows of the new epoch, and refuses the reader before its own node hears."""
     world.wish(Reset("orders", "now"))
-    world.say(world.ingest, control.ConnectorTooLow("orders", 3, own=2))
+    world.say(world.ingest, to_coordinator.ConnectorTooLow("orders", 3, own=2))
     assert world.cluster.intakes.owners[ref("orders")].epoch == 3
     assert world.orders.beginning == 3
-    world.say(world.ingest, control.ConnectorTooLow("orders", 3, own=3))
+    world.say(world.ingest, to_coordinator.ConnectorTooLow("orders", 3, own=3))
     assert world.cluster.intakes.owners[ref("orders")].epoch == 4
 
 
@@ -202,7 +203,7 @@ def test_how_long_a_state_lasts_is_known(world: Connected) -> None:
 def test_a_process_that_starts_anew_is_given_another_epoch(world: Connected) -> None:
     world.drop(world.ingest)
     again = world.join("ingest", "ingest-1", "b")
-    [mine] = world.last(again, control.PushTopology).topology.intakes
+    [mine] = world.last(again, from_coordinator.PushTopology).topology.intakes
     assert (mine.node_id, mine.epoch) == ("ingest-1", 3)
 
 
@@ -309,7 +310,7 @@ def test_what_an_older_coordinator_kept_can_be_read() -> None:
 
 
 def test_the_topology_carries_all_it_takes_to_learn_it_again(world: Connected) -> None:
-    told = world.last(world.router, control.PushTopology).topology
+    told = world.last(world.router, from_coordinator.PushTopology).topology
     assert told.connectors == (world.orders,)
     assert told.intakes == world.cluster.intakes.all()
     again = msgspec.json.decode(msgspec.json.encode(told), type=Topology)

@@ -22,8 +22,8 @@ from headgate.decide.coordination.invariants import (
 from headgate.decide.coordination.sources.ownership import Ownership
 from headgate.decide.coordination.topics.publishing import Client
 from headgate.decide.lane.checkpoints import Reset
-from headgate.model import control
 from headgate.model.connector import Connector, ConnectorRoute
+from headgate.model.control import to_coordinator
 from headgate.model.groups import Group, group_id
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Move, Owner, Topic
@@ -41,10 +41,10 @@ def busy() -> Cluster:
     gateway = world.join("gateway", "gateway-1")
     world.join("client", "client-1")
     world.lane(*world.create("flights", 2))
-    join = control.JoinGroup(topic="flights", group="radar", consumer="c-1", incarnation="1")
+    join = to_coordinator.JoinGroup(topic="flights", group="radar", consumer="c-1", incarnation="1")
     world.say(gateway, join)
     wanted = Subscription("s1", "gateway-1", "flights", tenant="t", ttl_ms=60_000)
-    world.say(gateway, control.Register(1, (wanted,)))
+    world.say(gateway, to_coordinator.Register(1, (wanted,)))
     routes, origin = (ConnectorRoute("*", "flights"),), {"uri": "mongodb://db-1"}
     orders = Connector("orders", "mongodb", routes, origin)
     world.apply(world.cluster.operate_connector(Create(orders)))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from headgate.decide.coordination.topics.operating import DELETED_MAX
-from headgate.model import control
+from headgate.model.control import to_coordinator
 from headgate.model.event import PartitionRef
 from headgate.model.groups import group_id
 from tests.decide.coordination.world import World
@@ -74,11 +74,11 @@ def test_whoever_has_yet_to_drop_its_records_still_does() -> None:
     world = world_of()
     late = world.join("ingest", "i-2")
     names = come_and_gone(world, DELETED_MAX + 20)
-    world.say(late, control.AckTopology(world.cluster.generation, undropped=tuple(names)))
+    world.say(late, to_coordinator.AckTopology(world.cluster.generation, undropped=tuple(names)))
     swept(world, times=3)
     assert sorted(world.cluster.deleted) == names
     assert {owner.ref.topic for owner in world.cluster.topology().emptied} == set(names)
-    world.say(late, control.AckTopology(world.cluster.generation))
+    world.say(late, to_coordinator.AckTopology(world.cluster.generation))
     swept(world)
     assert len(world.cluster.deleted) == DELETED_MAX
 
@@ -127,7 +127,7 @@ def test_the_targets_of_its_groups_go_with_it() -> None:
     world = world_of()
     gateway = world.join("gateway", "g-1")
     world.create("t0000", 1)
-    join = control.JoinGroup(topic="t0000", group="packers", consumer="c", incarnation="x")
+    join = to_coordinator.JoinGroup(topic="t0000", group="packers", consumer="c", incarnation="x")
     world.say(gateway, join)
     world.wait(5_000, alive=tuple(world.cluster.sessions))
     targets = world.cluster.groups.targets

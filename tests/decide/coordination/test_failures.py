@@ -6,7 +6,7 @@ import pytest
 
 from headgate.decide.coordination.failures import BLAMED_MAX, SHOWN_S, TermFailures
 from headgate.decide.operations.supervision import RestartPolicy
-from headgate.model.control import Hello
+from headgate.model.control.to_coordinator import Hello
 
 POLICY = RestartPolicy(initial_s=1.0, max_s=15.0, multiplier=2.0, stable_s=60.0)
 ROUTER = Hello(role="router", node_id="router-1", incarnation="a")

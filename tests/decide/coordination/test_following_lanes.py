@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.decide.coordination.lanes.lanes import CLAIM_MS
-from headgate.model import control
-from headgate.model.control import FromCoordinator
+from headgate.model.control import from_coordinator
+from headgate.model.control.from_coordinator import FromCoordinator
+from headgate.model.control.reports import RouterReport
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Owner
 from tests.decide.coordination.peers import Gateway, Ingest, Lane, Router
@@ -93,9 +94,9 @@ class Beginner(Router):
 
     def act(self, message: FromCoordinator) -> None:
         super().act(message)
-        if isinstance(message, control.Welcome):
-            self.say(control.RouterReport("starting", self.window, 0.0))
-        self.told += isinstance(message, control.AllRead)
+        if isinstance(message, from_coordinator.Welcome):
+            self.say(RouterReport("starting", self.window, 0.0))
+        self.told += isinstance(message, from_coordinator.AllRead)
 
 
 def test_a_router_that_starts_is_told_when_everything_of_its_own_is_read() -> None:

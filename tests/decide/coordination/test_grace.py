@@ -6,8 +6,9 @@ import pytest
 
 from headgate.decide.coordination.members import damping
 from headgate.errors import NotFound, NotNow
-from headgate.model import control
-from headgate.model.control import Sealed
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import RouterReport
+from headgate.model.control.to_coordinator import Sealed
 from tests.decide.coordination.world import World
 
 
@@ -60,7 +61,7 @@ def test_the_grace_ends_for_a_coordinator_that_is_always_late(world: World) -> N
     world.create("flights", 2)
     world.drop(gone)
     for _ in range(20):
-        world.say(stays, control.CheckIn())
+        world.say(stays, to_coordinator.CheckIn())
         _wait(world, steps=1, step_ms=2_000)
     assert _logs(world) == ["ingest-2", "ingest-2"]
 
@@ -80,7 +81,7 @@ def test_what_is_being_sealed_is_sealed_by_whoever_takes_over() -> None:
             for owner in owners
             if under_way.phase == "sealing" or owner.ref.partition >= 2
         )
-        world.say(session, control.AckTopology(world.cluster.generation, sealed=sealed))
+        world.say(session, to_coordinator.AckTopology(world.cluster.generation, sealed=sealed))
 
     def phase() -> str:
         under_way = world.cluster.topics["flights"].repartition
@@ -108,7 +109,7 @@ def test_an_announced_repartition_goes_on_with_whoever_takes_over() -> None:
     world.drop(gone)
     world.wait(2_000, alive=(stays,))
     world.acks = True
-    world.say(stays, control.AckTopology(world.cluster.generation))
+    world.say(stays, to_coordinator.AckTopology(world.cluster.generation))
     under_way = world.cluster.topics["flights"].repartition
     assert under_way is not None
     assert (set(_logs(world)), under_way.phase) == ({"ingest-2"}, "sealing")
@@ -118,11 +119,11 @@ def test_a_router_that_starts_takes_nothing_over_before_it_is_warm(world: World)
     gone = world.join("router", "router-1")
     world.create("flights")
     heir = world.join("router", "router-2")
-    world.say(heir, control.RouterReport("starting", 0, 0.0))
+    world.say(heir, RouterReport("starting", 0, 0.0))
     world.drop(gone)
     world.wait(10_000, alive=(heir,))
     assert [owner.node_id for owner in world.sources("flights")] == ["router-1"]
-    world.say(heir, control.RouterReport("ready", 1, 0.0))
+    world.say(heir, RouterReport("ready", 1, 0.0))
     world.wait(1_000, alive=(heir,))
     assert [owner.node_id for owner in world.sources("flights")] == ["router-2"]
 
@@ -158,8 +159,8 @@ def test_a_trial_ends_with_a_lease_at_most_however_often_it_was(world: World) ->
 def test_a_node_is_told_to_begin_anew_where_it_can_hear_it(world: World) -> None:
     node = world.join("ingest", "ingest-1")
     world.apply(world.cluster.restart("ingest-1"))
-    assert world.last(node, control.Restart) == control.Restart()
-    world.say(node, control.Goodbye(returns=True))
+    assert world.last(node, from_coordinator.Restart) == from_coordinator.Restart()
+    world.say(node, to_coordinator.Goodbye(returns=True))
     with pytest.raises(NotNow, match="ingest-1 is lost"):
         world.apply(world.cluster.restart("ingest-1"))
     with pytest.raises(NotFound, match="there is no node ingest-2"):

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.effects import Effect, EndSession, Persist, Send
 from headgate.decide.coordination.invariants import check
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.stored import StoredState
@@ -86,27 +86,27 @@ class GroupMachine(RuleBasedStateMachine):
         for gateway in self.gateways.values():
             gateway.session = None if gateway.session == session else gateway.session
 
-    def say(self, gateway: Gateway, message: control.ToCoordinator) -> None:
+    def say(self, gateway: Gateway, message: to_coordinator.ToCoordinator) -> None:
         if gateway.session is not None:
             self.apply(self.cluster.received(gateway.session, message, self.now_ms))
 
-    def hear(self, session: int, message: control.FromCoordinator) -> None:
+    def hear(self, session: int, message: from_coordinator.FromCoordinator) -> None:
         gateway = next((g for g in self.gateways.values() if g.session == session), None)
         if gateway is None:
             return
         match message:
-            case control.PushTopology(topology):
+            case from_coordinator.PushTopology(topology):
                 gateway.generation = topology.generation
-            case control.AssignTargets():
+            case from_coordinator.AssignTargets():
                 self.assigned(gateway, message)
-            case control.RefuseConsumer(_, consumer_id, incarnation):
+            case from_coordinator.RefuseConsumer(_, consumer_id, incarnation):
                 consumer = gateway.consumers.get(consumer_id)
                 if consumer is not None and consumer.incarnation == incarnation:
                     del gateway.consumers[consumer_id]
-            case control.LetGo(owners):
+            case from_coordinator.LetGo(owners):
                 gateway.asked += owners
 
-    def assigned(self, gateway: Gateway, message: control.AssignTargets) -> None:
+    def assigned(self, gateway: Gateway, message: from_coordinator.AssignTargets) -> None:
         consumer = gateway.consumers.get(message.consumer)
         if consumer is None or consumer.incarnation != message.incarnation:
             return
@@ -115,7 +115,7 @@ class GroupMachine(RuleBasedStateMachine):
         for owner in message.owners:
             if self.store.get(owner.ref, 0) > owner.epoch:
                 del consumer.owns[owner.ref]
-                told = control.EpochTooLow(owner.ref, self.store[owner.ref], owner.epoch)
+                told = to_coordinator.EpochTooLow(owner.ref, self.store[owner.ref], owner.epoch)
                 self.say(gateway, told)
             else:
                 self.store[owner.ref] = owner.epoch
@@ -135,7 +135,7 @@ class GroupMachine(RuleBasedStateMachine):
         if gateway.session is not None:
             return
         gateway.session = self.number()
-        hello = control.Hello(
+        hello = to_coordinator.Hello(
             role="gateway",
             node_id=node_id,
             incarnation=gateway.incarnation,
@@ -145,7 +145,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.apply(self.cluster.opened(gateway.session, hello, self.now_ms))
         for consumer in list(gateway.consumers.values()):
             self.join_message(gateway, consumer)
-        self.say(gateway, control.RegistrationComplete())
+        self.say(gateway, to_coordinator.RegistrationComplete())
 
     @rule(node_id=st.sampled_from(GATEWAYS))
     def gateway_is_cut_off(self, node_id: str) -> None:
@@ -176,7 +176,7 @@ class GroupMachine(RuleBasedStateMachine):
             self.join_message(self.gateways[to], consumer)
 
     def join_message(self, gateway: Gateway, consumer: Consumer) -> None:
-        message = control.JoinGroup(
+        message = to_coordinator.JoinGroup(
             topic="flights",
             group="radar",
             consumer=consumer.id,
@@ -196,7 +196,7 @@ class GroupMachine(RuleBasedStateMachine):
         gateway = self.gateways[node_id]
         consumer = gateway.consumers.pop(consumer_id, None)
         if consumer is not None:
-            left = control.LeaveGroup(GROUP, consumer_id, consumer.incarnation, for_good)
+            left = to_coordinator.LeaveGroup(GROUP, consumer_id, consumer.incarnation, for_good)
             self.say(gateway, left)
 
     @rule(node_id=st.sampled_from(GATEWAYS), some=st.booleans())
@@ -209,21 +209,23 @@ class GroupMachine(RuleBasedStateMachine):
                 if consumer.owns.get(owner.ref) == owner:
                     del consumer.owns[owner.ref]
         if released:
-            self.say(gateway, control.Released(tuple(released)))
+            self.say(gateway, to_coordinator.Released(tuple(released)))
 
     @rule(node_id=st.sampled_from(GATEWAYS), consumer_id=st.sampled_from(CONSUMERS))
     def gateway_has_no_room(self, node_id: str, consumer_id: str) -> None:
         gateway = self.gateways[node_id]
         consumer = gateway.consumers.get(consumer_id)
         if consumer is not None and consumer.owns:
-            self.say(gateway, control.NoRoom(max(consumer.owns.values(), key=lambda o: o.ref)))
+            self.say(
+                gateway, to_coordinator.NoRoom(max(consumer.owns.values(), key=lambda o: o.ref))
+            )
 
     @rule(seconds=st.sampled_from((1, 3, 12, 35)))
     def time_passes(self, seconds: int) -> None:
         for _ in range(seconds):
             self.now_ms += 1_000
             for gateway in self.gateways.values():
-                self.say(gateway, control.CheckIn())
+                self.say(gateway, to_coordinator.CheckIn())
             self.apply(self.cluster.tick(self.now_ms))
 
     @rule()

@@ -12,8 +12,8 @@ from headgate.decide.coordination.effects import FenceCheckpoints, Persist, Send
 from headgate.decide.coordination.groups.sharing import KEEP_MS
 from headgate.decide.coordination.views.group_status import describe_groups, planned_targets
 from headgate.decide.lane.checkpoints import Reset
-from headgate.model import control
 from headgate.model.api import ConsumerStatus, GroupStatus
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.stored import StoredState
@@ -37,7 +37,7 @@ class Place:
         return self.gateways[name]
 
     def join(self, consumer: str, gateway: str = "gateway-1", **asked: Any) -> None:
-        message = control.JoinGroup(
+        message = to_coordinator.JoinGroup(
             **{
                 "topic": "flights",
                 "group": "radar",
@@ -55,31 +55,31 @@ class Place:
         self.join(consumer, gateway, known=last.group, owns=last.owners)
 
     def leave(self, consumer: str, gateway: str = "gateway-1", *, for_good: bool = True) -> None:
-        message = control.LeaveGroup(RADAR, consumer, "1", for_good)
+        message = to_coordinator.LeaveGroup(RADAR, consumer, "1", for_good)
         self.world.say(self.gateways[gateway], message)
 
     def release(self, gateway: str = "gateway-1") -> tuple[Owner, ...]:
         """The gateway lets go of what it was asked for last."""
-        owners = self.world.last(self.gateways[gateway], control.LetGo).owners
-        self.world.say(self.gateways[gateway], control.Released(owners))
+        owners = self.world.last(self.gateways[gateway], from_coordinator.LetGo).owners
+        self.world.say(self.gateways[gateway], to_coordinator.Released(owners))
         return owners
 
     def no_room(self, owner: Owner, gateway: str = "gateway-1") -> None:
-        self.world.say(self.gateways[gateway], control.NoRoom(owner))
+        self.world.say(self.gateways[gateway], to_coordinator.NoRoom(owner))
 
     def wait(self, ms: int) -> None:
         self.world.wait(ms, alive=tuple(self.gateways.values()))
 
-    def told(self, consumer: str, gateway: str = "gateway-1") -> control.AssignTargets:
+    def told(self, consumer: str, gateway: str = "gateway-1") -> from_coordinator.AssignTargets:
         """What was said last about a consumer."""
-        sent = self.world.sent(self.gateways[gateway], control.AssignTargets)
+        sent = self.world.sent(self.gateways[gateway], from_coordinator.AssignTargets)
         return [message for message in sent if message.consumer == consumer][-1]
 
     def has(self, consumer: str, gateway: str = "gateway-1") -> set[int]:
         return {owner.ref.partition for owner in self.told(consumer, gateway).owners}
 
-    def refused(self, gateway: str = "gateway-1") -> control.RefuseConsumer:
-        return self.world.last(self.gateways[gateway], control.RefuseConsumer)
+    def refused(self, gateway: str = "gateway-1") -> from_coordinator.RefuseConsumer:
+        return self.world.last(self.gateways[gateway], from_coordinator.RefuseConsumer)
 
     def owners(self) -> dict[int, str]:
         owned = self.world.cluster.groups.targets.owned()
@@ -112,7 +112,7 @@ def test_it_is_kept_before_anybody_is_told(place: Place) -> None:
         type(effect.message) if isinstance(effect, Send) else type(effect)
         for effect in place.world.effects
     ]
-    assert kinds.index(control.AssignTargets) > kinds.index(Persist)
+    assert kinds.index(from_coordinator.AssignTargets) > kinds.index(Persist)
 
 
 def test_a_group_keeps_its_number_of_targets(place: Place) -> None:
@@ -181,7 +181,7 @@ def test_a_second_consumer_gets_its_share_by_handoff(place: Place) -> None:
     place.join("two")
     assert place.has("two") == set()
     place.wait(TIMING.settle_ms)
-    asked = place.world.last(place.gateways["gateway-1"], control.LetGo)
+    asked = place.world.last(place.gateways["gateway-1"], from_coordinator.LetGo)
     assert asked.settle
     assert {owner.node_id for owner in asked.owners} == {"one"}
     assert len(asked.owners) == 2
@@ -228,11 +228,11 @@ def test_a_donor_that_works_on_what_it_has_is_waited_for_within_bounds(place: Pl
     place.join("one")
     place.join("two")
     place.wait(TIMING.settle_ms)
-    leaving = place.world.last(place.gateways["gateway-1"], control.LetGo).owners
+    leaving = place.world.last(place.gateways["gateway-1"], from_coordinator.LetGo).owners
     waited_ms = 0
     while place.has("two") == set():
         for owner in leaving:
-            place.world.say(place.gateways["gateway-1"], control.StillInHand(owner))
+            place.world.say(place.gateways["gateway-1"], to_coordinator.StillInHand(owner))
         place.wait(TIMING.handoff_ms // 2)
         waited_ms += TIMING.handoff_ms // 2
     assert abs(waited_ms - KEEP_MS) <= 2 * TIMING.handoff_ms
@@ -366,7 +366,7 @@ def test_another_process_is_let_in_once_the_gateway_of_the_first_does_not_name_i
     place.join("one")
     place.world.drop(place.gateways["gateway-1"])
     place.gateway("gateway-1", "b")
-    place.world.say(place.gateways["gateway-1"], control.RegistrationComplete())
+    place.world.say(place.gateways["gateway-1"], to_coordinator.RegistrationComplete())
     place.join("one", "gateway-2", incarnation="2")
     assert place.has("one", "gateway-2") == {0, 1, 2, 3}
 
@@ -387,7 +387,7 @@ def test_a_gateway_that_ends_on_purpose_leaves_its_consumers_a_lease(place: Plac
     place.gateway("gateway-2")
     place.join("one")
     place.join("two", "gateway-2")
-    place.world.say(place.gateways.pop("gateway-1"), control.Goodbye())
+    place.world.say(place.gateways.pop("gateway-1"), to_coordinator.Goodbye())
     place.wait(TIMING.lease_ms - SECOND)
     assert set(place.owners().values()) == {"one"}
     place.join("one", "gateway-2")
@@ -405,7 +405,7 @@ def test_a_gateway_that_was_cut_off_names_who_is_still_there(place: Place) -> No
     place.world.drop(place.gateways["gateway-1"])
     place.gateway("gateway-1")
     place.join("one", known=known.group, owns=known.owners)
-    place.world.say(place.gateways["gateway-1"], control.RegistrationComplete())
+    place.world.say(place.gateways["gateway-1"], to_coordinator.RegistrationComplete())
     assert place.told("one").owners == known.owners
     assert (place.owners(), place.epochs()) == (owned, epochs)
     place.wait(TIMING.lease_ms + SECOND)
@@ -482,7 +482,7 @@ def asked_to_share(place: Place) -> None:
     place.join("one")
     place.join("two", "gateway-2")
     place.wait(TIMING.settle_ms)
-    assert len(place.world.last(place.gateways["gateway-1"], control.LetGo).owners) == 2
+    assert len(place.world.last(place.gateways["gateway-1"], from_coordinator.LetGo).owners) == 2
 
 
 def test_a_donor_whose_gateway_is_cut_off_has_its_whole_lease(place: Place) -> None:
@@ -501,7 +501,7 @@ def test_a_donor_whose_gateway_says_nothing_is_not_passed_over(place: Place) -> 
     silent = place.gateways.pop("gateway-1")
     place.wait(TIMING.lease_ms - 2 * SECOND)
     assert place.has("two", "gateway-2") == set()
-    place.world.say(silent, control.CheckIn())
+    place.world.say(silent, to_coordinator.CheckIn())
     place.wait(SECOND)
     assert len(place.has("two", "gateway-2")) == 2, "it is there, and took too long"
 
@@ -514,7 +514,7 @@ def test_a_donor_whose_gateway_is_back_is_asked_anew(place: Place) -> None:
     place.gateway("gateway-1")
     place.wait(SECOND)
     place.join("one", known=known.group, owns=known.owners)
-    assert len(place.world.last(place.gateways["gateway-1"], control.LetGo).owners) == 2
+    assert len(place.world.last(place.gateways["gateway-1"], from_coordinator.LetGo).owners) == 2
     place.wait(TIMING.handoff_ms - 2 * SECOND)
     assert place.has("two", "gateway-2") == set(), "as much time as anybody has"
     place.wait(2 * SECOND)
@@ -541,8 +541,8 @@ def test_it_has_no_more_time_for_that_it_connects_again_and_again(place: Place) 
     asked_to_share(place)
     waited_ms = 0
     while place.has("two", "gateway-2") == set() and waited_ms < 2 * KEEP_MS:
-        for owner in place.world.last(place.gateways["gateway-1"], control.LetGo).owners:
-            place.world.say(place.gateways["gateway-1"], control.StillInHand(owner))
+        for owner in place.world.last(place.gateways["gateway-1"], from_coordinator.LetGo).owners:
+            place.world.say(place.gateways["gateway-1"], to_coordinator.StillInHand(owner))
         place.wait(TIMING.handoff_ms // 2)
         waited_ms += TIMING.handoff_ms // 2
         if waited_ms % 60_000 == 0:
@@ -556,8 +556,8 @@ def test_one_that_had_let_go_before_it_connected_again_has(place: Place) -> None
     place.join("one")
     place.join("two", "gateway-2")
     place.wait(TIMING.settle_ms)
-    *first, last = place.world.last(place.gateways["gateway-1"], control.LetGo).owners
-    place.world.say(place.gateways["gateway-1"], control.Released(tuple(first)))
+    *first, last = place.world.last(place.gateways["gateway-1"], from_coordinator.LetGo).owners
+    place.world.say(place.gateways["gateway-1"], to_coordinator.Released(tuple(first)))
     place.join("one")
     assert place.has("two", "gateway-2") == {owner.ref.partition for owner in first}
     assert last.ref.partition in place.has("one")
@@ -577,9 +577,9 @@ def test_released_under_an_older_epoch_means_nothing(place: Place) -> None:
     place.join("one")
     place.join("two")
     place.wait(TIMING.settle_ms)
-    asked = place.world.last(place.gateways["gateway-1"], control.LetGo).owners
+    asked = place.world.last(place.gateways["gateway-1"], from_coordinator.LetGo).owners
     older = tuple(msgspec.structs.replace(owner, epoch=owner.epoch - 1) for owner in asked)
-    place.world.say(place.gateways["gateway-1"], control.Released(older))
+    place.world.say(place.gateways["gateway-1"], to_coordinator.Released(older))
     place.wait(SECOND)
     assert place.has("two") == set()
 
@@ -587,7 +587,7 @@ def test_released_under_an_older_epoch_means_nothing(place: Place) -> None:
 def test_a_store_that_knows_a_higher_epoch_is_gone_above(place: Place) -> None:
     place.join("one")
     ref = PartitionRef(RADAR, 2)
-    place.world.say(place.gateways["gateway-1"], control.EpochTooLow(ref, 40))
+    place.world.say(place.gateways["gateway-1"], to_coordinator.EpochTooLow(ref, 40))
     assert place.epochs()[2] == 41
     assert place.told("one").owners[2] == Owner(ref, "one", 41)
 
@@ -598,11 +598,11 @@ def test_a_former_owner_that_is_overtaken_takes_nothing_from_the_present_one(pla
     ref = PartitionRef(RADAR, 2)
     gateway = place.gateways["gateway-1"]
     former = place.epochs()[2]
-    place.world.say(gateway, control.EpochTooLow(ref, 40, own=former))
+    place.world.say(gateway, to_coordinator.EpochTooLow(ref, 40, own=former))
     assert place.epochs()[2] == 41
-    place.world.say(gateway, control.EpochTooLow(ref, 41, own=former))
+    place.world.say(gateway, to_coordinator.EpochTooLow(ref, 41, own=former))
     assert place.epochs()[2] == 41
-    place.world.say(gateway, control.EpochTooLow(ref, 50, own=41))
+    place.world.say(gateway, to_coordinator.EpochTooLow(ref, 50, own=41))
     assert place.epochs()[2] == 51
 
 
@@ -708,7 +708,7 @@ def test_a_coordinator_that_lost_everything_learns_from_the_gateways(place: Plac
     known, topology = place.told("one"), place.world.cluster.topology()
     assert {owner.epoch for owner in known.owners} == {4}
     world = World(StoredState(boot=1), now_ms=place.world.now_ms)
-    hello = control.Hello(
+    hello = to_coordinator.Hello(
         role="gateway", node_id="gateway-1", incarnation="a", generation=topology.generation
     )
     after = Place.__new__(Place)
@@ -717,7 +717,7 @@ def test_a_coordinator_that_lost_everything_learns_from_the_gateways(place: Plac
     after.join("two")
     assert after.refused().code == "unavailable", "which groups there are isn't known yet"
     after.join("one", known=known.group, owns=known.owners)
-    world.say(after.gateways["gateway-1"], control.Recall(topology))
+    world.say(after.gateways["gateway-1"], to_coordinator.Recall(topology))
     after.join("two")
     after.wait(SECOND)
     assert not is_learning(world)
@@ -729,7 +729,7 @@ def test_a_coordinator_that_lost_everything_learns_from_the_gateways(place: Plac
 
 def test_a_group_of_a_topic_that_nobody_remembers_ends_with_the_learning() -> None:
     world = World(StoredState(boot=1))
-    hello = control.Hello(role="gateway", node_id="gateway-1", incarnation="a", generation=7)
+    hello = to_coordinator.Hello(role="gateway", node_id="gateway-1", incarnation="a", generation=7)
     after = Place.__new__(Place)
     after.world, after.gateways = world, {"gateway-1": world.open(hello)}
     after.join("one", known=Group(RADAR, "flights", "radar", 4))
@@ -745,11 +745,11 @@ def test_groups_without_a_consumer_are_remembered_by_whoever_recalls_them(place:
     place.leave("one")
     topology = place.world.cluster.topology()
     world = World(StoredState(boot=1))
-    hello = control.Hello(
+    hello = to_coordinator.Hello(
         role="router", node_id="router-1", incarnation="a", generation=topology.generation
     )
     router = world.open(hello)
-    world.say(router, control.Recall(topology))
+    world.say(router, to_coordinator.Recall(topology))
     assert [group.id for group in world.cluster.groups.all()] == [RADAR]
 
 

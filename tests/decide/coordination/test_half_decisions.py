@@ -28,8 +28,8 @@ from headgate.decide.coordination.cluster import NOTED, Cluster
 from headgate.decide.coordination.connectors.connecting import Wish
 from headgate.decide.coordination.effects import Effect
 from headgate.decide.lane.checkpoints import Reset
-from headgate.model import control
-from headgate.model.control import Hello, SessionRole, ToCoordinator
+from headgate.model.control import to_coordinator
+from headgate.model.control.to_coordinator import Hello, SessionRole, ToCoordinator
 from headgate.model.topology import Move, Placement
 from tests.decide.coordination import scenario, simulation, test_group_invariants
 from tests.decide.coordination.faults import Fault, Faults
@@ -223,7 +223,7 @@ def test_a_copy_shares_nothing_that_changes() -> None:
         world.join(role, f"{role}-1")
     world.lane(*world.create("flights", 2))
     [gateway] = world.cluster.sessions_of("gateway")
-    join = control.JoinGroup(topic="flights", group="radar", consumer="c-1", incarnation="1")
+    join = to_coordinator.JoinGroup(topic="flights", group="radar", consumer="c-1", incarnation="1")
     world.say(gateway, join)
     world.cluster.reset(ref("flights"), Reset(1), world.now_ms)
     world.cluster.handoffs.begin(Move(ref("flights", 1), "router-1", "router-2"), 0)

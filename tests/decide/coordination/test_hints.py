@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.model.control import (
-    BreakerState,
-    GatewayLink,
-    LaneReport,
-    LettersRevived,
-    PartitionReport,
-    TroubledGateways,
-)
+from headgate.model.control.from_coordinator import LettersRevived, TroubledGateways
+from headgate.model.control.reports import BreakerState, GatewayLink, LaneReport, PartitionReport
 from headgate.model.event import PartitionRef
 from tests.decide.coordination.world import World
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from headgate.decide.coordination.lanes.lane_totals import LANES_MAX, LaneTotals
 from headgate.decide.coordination.lanes.lanes import Lanes
 from headgate.decide.operations.latencies import Stopwatch
-from headgate.model.control import GatewayLink, Hello, LaneReport
+from headgate.model.control.reports import GatewayLink, LaneReport
+from headgate.model.control.to_coordinator import Hello
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner
 

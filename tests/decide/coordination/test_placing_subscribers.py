@@ -7,8 +7,8 @@ import pytest
 from headgate.decide.coordination.cluster import Cluster
 from headgate.decide.coordination.members.members import Balance
 from headgate.decide.planning.gateway_ring import FEW
-from headgate.model import control
-from headgate.model.control import Hello
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.to_coordinator import Hello
 from headgate.model.subscription import Subscription
 from headgate.model.topology import GatewayRing
 from tests.decide.coordination.world import TIMING, World
@@ -32,7 +32,7 @@ def join(world: World, name: str) -> int:
         public_url=f"http://public-{name}",
     )
     session = world.open(hello)
-    world.say(session, control.RegistrationComplete())
+    world.say(session, to_coordinator.RegistrationComplete())
     return session
 
 
@@ -41,15 +41,15 @@ def register(world: World, gateway: int, *numbers: int) -> None:
     assert member is not None
     name = member.hello.node_id
     wanted = tuple(Subscription(f"{name}-{n}", name, "flights") for n in numbers)
-    world.say(gateway, control.Register(7, wanted))
+    world.say(gateway, to_coordinator.Register(7, wanted))
 
 
 def ring(world: World, session: int) -> GatewayRing | None:
-    return world.last(session, control.PushTopology).topology.ring
+    return world.last(session, from_coordinator.PushTopology).topology.ring
 
 
 def pushes(world: World, session: int) -> int:
-    return len(world.sent(session, control.PushTopology))
+    return len(world.sent(session, from_coordinator.PushTopology))
 
 
 def test_nobody_is_placed_unless_the_mode_says_so() -> None:
@@ -66,7 +66,7 @@ def test_gateways_hear_of_each_other_and_where_to_send_subscribers(world: World)
     first = join(world, "a")
     join(world, "b")
     assert ring(world, first) == GatewayRing(("a", "b"))
-    topology = world.last(first, control.PushTopology).topology
+    topology = world.last(first, from_coordinator.PushTopology).topology
     assert [(n.ws_url, n.public_url) for n in topology.of_role("gateway")] == [
         ("ws://a", "http://public-a"),
         ("ws://b", "http://public-b"),
@@ -93,7 +93,7 @@ def test_a_gateway_at_its_bound_is_published_once_and_again_when_it_has_room(wor
         register(world, first, number)
     assert ring(world, second) == GatewayRing(("a", "b"), ("a",))
     assert pushes(world, second) == before + 1
-    world.say(first, control.Unregister(8, tuple(f"a-{n}" for n in range(30, 100))))
+    world.say(first, to_coordinator.Unregister(8, tuple(f"a-{n}" for n in range(30, 100))))
     assert ring(world, second) == GatewayRing(("a", "b"))
     assert pushes(world, second) == before + 2
 

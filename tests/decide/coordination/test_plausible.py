@@ -19,9 +19,18 @@ from headgate.adapters.control_stream import encode
 from headgate.decide.coordination.connectors.connecting import Create
 from headgate.decide.coordination.effects import Effect, Persist, Send
 from headgate.decide.coordination.plausible import NUMBERS_END
-from headgate.model import control
 from headgate.model.connector import Connector, ConnectorReport, ConnectorRoute
-from headgate.model.control import Hello, SessionRole
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import (
+    ConnectorReports,
+    GatewayLink,
+    GatewayReport,
+    IngestReport,
+    LaneReport,
+    PartitionReport,
+    RouterReport,
+)
+from headgate.model.control.to_coordinator import Hello, SessionRole
 from headgate.model.event import PartitionRef
 from headgate.model.groups import MAX_TARGETS, Group, group_id
 from headgate.model.stored import StoredState
@@ -138,7 +147,7 @@ def test_who_cannot_be_is_told_why_and_changes_nothing(
     [told, _] = effects
     assert isinstance(told, Send)
     assert told.session == 99
-    assert isinstance(told.message, control.Refused)
+    assert isinstance(told.message, from_coordinator.Refused)
     assert reason in told.message.reason
     assert repr(world.cluster) == before
 
@@ -158,7 +167,7 @@ def test_a_lane_is_believed_by_a_coordinator_without_memory() -> None:
     lane = world.open(hello("lane", node_id="router-1", owns=(owner,), generation=7, revision=4))
     assert world.cluster.learning.is_on
     assert world.cluster.sources.owners == {owner.ref: owner}
-    assert not world.sent(lane, control.Refused)
+    assert not world.sent(lane, from_coordinator.Refused)
 
 
 # --- messages -------------------------------------------------------------------------------------
@@ -175,73 +184,71 @@ def reported(name: str = "orders", **said: Any) -> ConnectorReport:
     [
         pytest.param(
             "ingest",
-            control.Register(1, (Subscription("s", "ingest-1", "flights"),)),
+            to_coordinator.Register(1, (Subscription("s", "ingest-1", "flights"),)),
             "Register isn't what a node of role ingest says",
             id="who has no subscribers",
         ),
+        pytest.param("client", IngestReport(((ref("flights"), 5),)), "IngestReport", id="a client"),
+        pytest.param("gateway", RouterReport("starting", 1, 0.0), "RouterReport", id="a gateway"),
         pytest.param(
-            "client", control.IngestReport(((ref("flights"), 5),)), "IngestReport", id="a client"
+            "client", to_coordinator.Recall(Topology(1)), "Recall isn't", id="a client's memory"
         ),
         pytest.param(
-            "gateway", control.RouterReport("starting", 1, 0.0), "RouterReport", id="a gateway"
+            "lane", to_coordinator.Recall(Topology(1)), "Recall isn't", id="a lane's memory"
         ),
-        pytest.param("client", control.Recall(Topology(1)), "Recall isn't", id="a client's memory"),
-        pytest.param("lane", control.Recall(Topology(1)), "Recall isn't", id="a lane's memory"),
         pytest.param(
             "gateway",
-            control.EpochTooLow(ref("flights"), 3),
+            to_coordinator.EpochTooLow(ref("flights"), 3),
             "a gateway has nothing to do with flights:0",
             id="a gateway about a log partition",
         ),
         pytest.param(
             "ingest",
-            control.EpochTooLow(ref(RADAR), 3),
+            to_coordinator.EpochTooLow(ref(RADAR), 3),
             "an ingest node has nothing to do with",
             id="an ingest node about a target",
         ),
         pytest.param(
             "gateway",
-            control.AckTopology(1, sealed=(control.Sealed(ref("flights"), 1, 9),)),
+            to_coordinator.AckTopology(1, sealed=(to_coordinator.Sealed(ref("flights"), 1, 9),)),
             "a gateway opens, seals and drops no log partitions",
             id="a gateway that seals",
         ),
         pytest.param(
             "router",
-            control.AckTopology(1, undropped=("flights",)),
+            to_coordinator.AckTopology(1, undropped=("flights",)),
             "a router opens, seals and drops no log partitions",
             id="a router that drops",
         ),
         pytest.param(
             "ingest",
-            control.EpochTooLow(ref("flights"), LARGEST),
+            to_coordinator.EpochTooLow(ref("flights"), LARGEST),
             "beyond what anybody can count to",
             id="an epoch without end",
         ),
         pytest.param(
             "ingest",
-            control.ConnectorTooLow("orders", LARGEST, 2),
+            to_coordinator.ConnectorTooLow("orders", LARGEST, 2),
             "beyond what anybody can count to",
             id="an epoch of a connector without end",
         ),
         pytest.param(
             "ingest",
-            control.ConnectorReports((reported(taken=LARGEST),)),
+            ConnectorReports((reported(taken=LARGEST),)),
             "counts further than anybody can",
             id="more changes than there can be",
         ),
         pytest.param(
             "ingest",
-            control.ConnectorReports((reported(name="a/b"),)),
+            ConnectorReports((reported(name="a/b"),)),
             "is no connector",
             id="no name of a connector",
         ),
-        pytest.param(
-            "router", control.ConnectorReports(()), "ConnectorReports", id="who reads nothing"
-        ),
+        pytest.param("router", ConnectorReports(()), "ConnectorReports", id="who reads nothing"),
     ],
 )
 def test_what_nobody_can_mean_ends_the_stream_with_a_reason(
-    role: SessionRole, message: control.ToCoordinator, reason: str
+    role: SessionRole, message: to_coordinator.ToCoordinator, reason: str
 ) -> None:
     world = populated()
     session = world.join(role, f"{role}-2")
@@ -255,7 +262,7 @@ def _refused(effects: list[Effect]) -> str:
     return "".join(
         effect.message.reason
         for effect in effects
-        if isinstance(effect, Send) and isinstance(effect.message, control.Refused)
+        if isinstance(effect, Send) and isinstance(effect.message, from_coordinator.Refused)
     )
 
 
@@ -327,7 +334,7 @@ def test_a_memory_that_contradicts_itself_is_not_taken_up(memory: Topology, reas
     world = World(StoredState())
     session = world.open(hello(generation=9))
     before = repr(world.cluster)
-    effects = world.cluster.received(session, control.Recall(memory), world.now_ms)
+    effects = world.cluster.received(session, to_coordinator.Recall(memory), world.now_ms)
     assert reason in _refused(effects)
     assert repr(world.cluster) == before
 
@@ -370,14 +377,14 @@ def test_a_consumer_that_cannot_be_is_refused_alone(
     memory: bool, said: dict[str, Any], reason: str
 ) -> None:
     world = populated() if memory else forgetful()
-    message = control.JoinGroup(
+    message = to_coordinator.JoinGroup(
         **{"topic": "flights", "group": "radar", "consumer": "c-1", "incarnation": "1", **said}
     )
     before = repr(world.cluster)
     world.say(GATEWAY, message)
-    assert reason in world.last(GATEWAY, control.RefuseConsumer).reason
+    assert reason in world.last(GATEWAY, from_coordinator.RefuseConsumer).reason
     assert repr(world.cluster) == before
-    assert not world.sent(GATEWAY, control.Refused)
+    assert not world.sent(GATEWAY, from_coordinator.Refused)
 
 
 def test_what_was_never_published_counts_as_adopted_by_nobody() -> None:
@@ -385,16 +392,16 @@ def test_what_was_never_published_counts_as_adopted_by_nobody() -> None:
     world = World(acks=False)
     gateway, router = world.join("gateway", "gateway-1"), world.join("router", "router-1")
     world.create("flights")
-    world.say(gateway, control.AckTopology(LARGEST))
-    assert all(not a.sources for a in world.sent(router, control.Assign))
-    world.say(gateway, control.AckTopology(world.cluster.generation))
-    assert world.last(router, control.Assign).sources
+    world.say(gateway, to_coordinator.AckTopology(LARGEST))
+    assert all(not a.sources for a in world.sent(router, from_coordinator.Assign))
+    world.say(gateway, to_coordinator.AckTopology(world.cluster.generation))
+    assert world.last(router, from_coordinator.Assign).sources
 
 
 def test_a_lane_that_is_ahead_of_the_registry_does_not_raise_the_floor() -> None:
     world = populated()
     [lane] = world.cluster.lanes.by_session
-    world.say(lane, control.AckSubscriptions(LARGEST))
+    world.say(lane, to_coordinator.AckSubscriptions(LARGEST))
     assert world.cluster.registry.floor <= world.cluster.registry.revision
 
 
@@ -499,14 +506,16 @@ def from_(session: int, *kinds: st.SearchStrategy[Any]) -> st.SearchStrategy[Any
 somebody_speaks = st.one_of(
     from_(
         INGEST,
-        st.builds(control.CheckIn),
-        st.builds(control.Goodbye),
-        st.builds(control.AckTopology, numbers, st.lists(topics, max_size=2).map(tuple)),
-        st.builds(control.Recall, topologies),
-        st.builds(control.EpochTooLow, refs, numbers, numbers),
-        st.builds(control.ConnectorTooLow, mostly(("orders",), "users", ""), numbers, numbers),
+        st.builds(to_coordinator.CheckIn),
+        st.builds(to_coordinator.Goodbye),
+        st.builds(to_coordinator.AckTopology, numbers, st.lists(topics, max_size=2).map(tuple)),
+        st.builds(to_coordinator.Recall, topologies),
+        st.builds(to_coordinator.EpochTooLow, refs, numbers, numbers),
         st.builds(
-            control.ConnectorReports,
+            to_coordinator.ConnectorTooLow, mostly(("orders",), "users", ""), numbers, numbers
+        ),
+        st.builds(
+            ConnectorReports,
             st.lists(
                 st.builds(
                     ConnectorReport,
@@ -520,26 +529,26 @@ somebody_speaks = st.one_of(
                 max_size=2,
             ).map(tuple),
         ),
-        st.builds(control.IngestReport, st.lists(st.tuples(refs, numbers), max_size=2).map(tuple)),
+        st.builds(IngestReport, st.lists(st.tuples(refs, numbers), max_size=2).map(tuple)),
     ),
     from_(
         ROUTER,
-        st.builds(control.Recall, topologies),
-        st.builds(control.RouterReport, mostly(("starting", "ready"), "?"), numbers, st.just(0.0)),
-        st.builds(control.EndMyWindow, numbers, st.just("why not")),
+        st.builds(to_coordinator.Recall, topologies),
+        st.builds(RouterReport, mostly(("starting", "ready"), "?"), numbers, st.just(0.0)),
+        st.builds(to_coordinator.EndMyWindow, numbers, st.just("why not")),
     ),
     from_(
         GATEWAY,
-        st.builds(control.Register, numbers, st.lists(subscriptions, max_size=3).map(tuple)),
-        st.builds(control.Unregister, numbers, st.just(("s1", "s3"))),
-        st.builds(control.RegistrationComplete),
-        st.builds(control.GatewayReport, numbers, numbers, numbers),
-        st.builds(control.EpochTooLow, targets, numbers, numbers),
+        st.builds(to_coordinator.Register, numbers, st.lists(subscriptions, max_size=3).map(tuple)),
+        st.builds(to_coordinator.Unregister, numbers, st.just(("s1", "s3"))),
+        st.builds(to_coordinator.RegistrationComplete),
+        st.builds(GatewayReport, numbers, numbers, numbers),
+        st.builds(to_coordinator.EpochTooLow, targets, numbers, numbers),
     ),
     from_(
         GATEWAY,
         st.builds(
-            control.JoinGroup,
+            to_coordinator.JoinGroup,
             topic=mostly(("flights",), "trains", ""),
             group=mostly(("radar",), "other", "a/b"),
             consumer=mostly(CONSUMERS, ""),
@@ -551,29 +560,29 @@ somebody_speaks = st.one_of(
             ).map(tuple),
         ),
         st.builds(
-            control.LeaveGroup,
+            to_coordinator.LeaveGroup,
             mostly((RADAR,), "g"),
             mostly(CONSUMERS, ""),
             mostly(("1",), "2"),
             st.booleans(),
         ),
-        st.builds(control.Released, many),
+        st.builds(to_coordinator.Released, many),
     ),
     from_(
         LANE,
-        st.builds(control.AckSubscriptions, numbers),
-        st.builds(control.Released, many),
+        st.builds(to_coordinator.AckSubscriptions, numbers),
+        st.builds(to_coordinator.Released, many),
         st.builds(
-            control.LaneReport,
+            LaneReport,
             partitions=st.lists(
-                st.builds(control.PartitionReport, refs, numbers, numbers, numbers), max_size=2
+                st.builds(PartitionReport, refs, numbers, numbers, numbers), max_size=2
             ).map(tuple),
             read=numbers,
             matched=numbers,
             delivered=numbers,
             filter_errors=numbers,
             cpu_s=mostly((0.0,), float("nan"), 1e300),
-            links=st.lists(st.builds(control.GatewayLink, names, numbers), max_size=2).map(tuple),
+            links=st.lists(st.builds(GatewayLink, names, numbers), max_size=2).map(tuple),
         ),
     ),
 )

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from headgate.decide.coordination.views.rates import HALF_MS, SILENT_MS, Meter
 from headgate.decide.coordination.views.status import Stored, describe
-from headgate.model import api, control
+from headgate.model import api
+from headgate.model.control.reports import IngestReport, LaneReport
 from tests.decide.coordination.world import World, ref
 
 
@@ -77,7 +78,7 @@ def test_the_status_shows_how_fast_a_partition_grows() -> None:
     ingest, _ = world.join("ingest", "i-1"), world.join("router", "r-1")
     world.create("flights")
     for second in range(4):
-        world.say(ingest, control.IngestReport(((ref("flights"), 7_000 * second),)))
+        world.say(ingest, IngestReport(((ref("flights"), 7_000 * second),)))
         world.now_ms += 1_000
     [topic] = shown(world).topics
     assert topic.details[0].rate == 7_000.0
@@ -91,7 +92,7 @@ def test_the_status_shows_how_much_of_a_core_a_lane_uses() -> None:
     world.join("router", "r-1")
     lane = world.lane(*world.create("flights"))
     for second in range(4):
-        report = control.LaneReport(
+        report = LaneReport(
             partitions=(), read=0, matched=0, delivered=0, filter_errors=0, cpu_s=0.85 * second
         )
         world.say(lane, report)

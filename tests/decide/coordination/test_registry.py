@@ -16,7 +16,7 @@ from headgate.decide.coordination.registry.quotas import Quotas
 from headgate.decide.coordination.registry.registry import Registry
 from headgate.decide.coordination.views.filter_status import costliest
 from headgate.decide.filter.plan import compile_filter
-from headgate.model.control import SubscriptionChanges
+from headgate.model.control.from_coordinator import SubscriptionChanges
 from headgate.model.subscription import Subscription
 
 GATEWAYS = ("gateway-1", "gateway-2")

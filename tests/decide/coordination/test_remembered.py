@@ -16,8 +16,8 @@ from headgate.decide.coordination.effects import Persist
 from headgate.decide.coordination.invariants import check
 from headgate.decide.coordination.remembered import fitting
 from headgate.decide.lane.checkpoints import Reset
-from headgate.model import control
 from headgate.model.connector import Connector, ConnectorRoute
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.groups import Group, group_id
 from headgate.model.stored import StoredReset, StoredState
 from headgate.model.topology import Move, Node, Owner, Topic
@@ -37,14 +37,14 @@ def history() -> list[StoredState]:
     for consumer in ("c-1", "c-2"):
         world.say(
             gateway,
-            control.JoinGroup(
+            to_coordinator.JoinGroup(
                 topic="flights", group="radar", consumer=consumer, incarnation="1", keys=400
             ),
         )
     second = world.join("router", "r-2")
     world.join("ingest", "i-2")
     world.wait(12_000, alive=(gateway, first, second))
-    world.say(lane, control.Released(world.last(lane, control.LetGo).owners))
+    world.say(lane, to_coordinator.Released(world.last(lane, from_coordinator.LetGo).owners))
     world.apply(world.cluster.reset(ref("flights", 1), Reset(3), world.now_ms))
     world.apply(world.cluster.drain("r-1", world.now_ms))
     world.create("trains", 2)
@@ -54,9 +54,9 @@ def history() -> list[StoredState]:
         world.apply(world.cluster.operate_connector(Create(orders)))
     world.apply(world.cluster.operate_connector(connecting.Reset("orders", "now")))
     world.apply(world.cluster.operate_connector(Delete("orders")))
-    world.say(second, control.Goodbye())
+    world.say(second, to_coordinator.Goodbye())
     world.apply(world.cluster.delete_topic("flights"))
-    world.say(gateway, control.Goodbye())
+    world.say(gateway, to_coordinator.Goodbye())
     return [StoredState(boot=1), *(e.state for e in world.effects if isinstance(e, Persist))]
 
 

@@ -10,9 +10,10 @@ from headgate.decide.coordination.topics.repartitions import LIFE, Event, Phase
 from headgate.decide.lane.checkpoints import Reset
 from headgate.decide.states import OutOfTurn
 from headgate.errors import InvalidRequest, NotNow, UnknownTopic
-from headgate.model import control
 from headgate.model.api import ResetTo
-from headgate.model.control import PartitionReport, Sealed
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import IngestReport, LaneReport, PartitionReport
+from headgate.model.control.to_coordinator import Sealed
 from headgate.model.topology import FormerVersion, Topic
 from tests.decide.coordination.world import World, ref
 
@@ -46,7 +47,7 @@ class Cutover(World):
         for session in sessions:
             now = self.cluster.generation if generation is None else generation
             sealed = self.ends() if session == self.ingest else ()
-            self.say(session, control.AckTopology(now, sealed=sealed))
+            self.say(session, to_coordinator.AckTopology(now, sealed=sealed))
 
     def ends(self) -> tuple[Sealed, ...]:
         """What the node has sealed, as the topology wants it."""
@@ -64,7 +65,7 @@ class Cutover(World):
             PartitionReport(ref("flights", int(name[1:])), seq, seq, 0, parked=parked)
             for name, seq in settled.items()
         ]
-        report = control.LaneReport(
+        report = LaneReport(
             partitions=tuple(reports), read=0, matched=0, delivered=0, filter_errors=0
         )
         self.say(lane, report)
@@ -112,7 +113,7 @@ def test_the_fence_is_kept_in_one_step_with_where_everything_ends(world: Cutover
     assert world.topic.former == (FormerVersion(1, (0, 0), (5, 7)),)
     assert (world.topic.version, world.topic.after) == (2, (5, 7, 0, 0))
     assert world.persisted().topics == (world.topic,)
-    pushed = world.last(world.ingest, control.PushTopology).topology
+    pushed = world.last(world.ingest, from_coordinator.PushTopology).topology
     assert pushed.topic("flights") == world.topic
 
 
@@ -120,7 +121,7 @@ def test_what_was_sealed_by_an_earlier_topology_counts_for_nothing(world: Cutove
     world.acknowledge(world.ingest)
     world.say(
         world.ingest,
-        control.AckTopology(world.cluster.generation - 1, sealed=world.ends()),
+        to_coordinator.AckTopology(world.cluster.generation - 1, sealed=world.ends()),
     )
     assert world.phase == "sealing"
 
@@ -128,8 +129,8 @@ def test_what_was_sealed_by_an_earlier_topology_counts_for_nothing(world: Cutove
 def test_what_changed_hands_while_it_was_sealed_is_sealed_by_its_new_owner(world: Cutover) -> None:
     world.acknowledge(world.ingest)
     sealed = world.ends()
-    world.say(world.ingest, control.EpochTooLow(ref("flights", 1), 5))
-    world.say(world.ingest, control.AckTopology(world.cluster.generation, sealed=sealed))
+    world.say(world.ingest, to_coordinator.EpochTooLow(ref("flights", 1), 5))
+    world.say(world.ingest, to_coordinator.AckTopology(world.cluster.generation, sealed=sealed))
     assert world.phase == "sealing"
     world.acknowledge(world.ingest)
     assert world.phase == "fenced"
@@ -199,7 +200,7 @@ def test_a_seal_that_takes_too_long_is_taken_back(world: Cutover) -> None:
     world.acknowledge(world.ingest)
     world.wait(5_000, alive=(world.gateway, world.ingest, world.router))
     assert not world.phase
-    pushed = world.last(world.ingest, control.PushTopology).topology.topic("flights")
+    pushed = world.last(world.ingest, from_coordinator.PushTopology).topology.topic("flights")
     assert pushed is not None
     assert pushed.repartition is None
     world.apply(world.cluster.repartition("flights", 3, world.now_ms))
@@ -330,10 +331,10 @@ def test_a_version_is_forgotten_when_the_log_has_nothing_of_it(world: Cutover) -
     alive = (world.gateway, world.ingest, world.router)
     world.wait(1_000, alive=alive)
     places = [ref("flights", number) for number in range(2)]
-    world.say(world.ingest, control.IngestReport((), ((places[0], 6), (places[1], 7))))
+    world.say(world.ingest, IngestReport((), ((places[0], 6), (places[1], 7))))
     world.wait(1_000, alive=alive)
     assert world.topic.former, "record 7 of partition 1 is still there"
-    world.say(world.ingest, control.IngestReport((), ((places[1], 8),)))
+    world.say(world.ingest, IngestReport((), ((places[1], 8),)))
     world.wait(1_000, alive=alive)
     assert world.topic.former == ()
     assert (world.topic.original, world.topic.begins) == (2, (0, 0))
@@ -343,7 +344,7 @@ def test_a_version_is_forgotten_when_the_log_has_nothing_of_it(world: Cutover) -
 def test_what_was_said_of_the_log_before_a_version_says_nothing_about_it(world: Cutover) -> None:
     """Who said so counted no idempotency keys of that version, and may have."""
     earliest = tuple((ref("flights", number), 9) for number in range(2))
-    world.say(world.ingest, control.IngestReport((), earliest))
+    world.say(world.ingest, IngestReport((), earliest))
     drained(world)
     world.acknowledge(world.ingest)
     alive = (world.gateway, world.ingest, world.router)
@@ -351,7 +352,7 @@ def test_what_was_said_of_the_log_before_a_version_says_nothing_about_it(world: 
     world.wait(1_000, alive=alive)
     assert not world.phase
     assert world.topic.former
-    world.say(world.ingest, control.IngestReport((), earliest))
+    world.say(world.ingest, IngestReport((), earliest))
     world.wait(1_000, alive=alive)
     assert world.topic.former == ()
 
@@ -364,7 +365,7 @@ def test_a_version_is_kept_while_letters_of_it_are_parked(world: Cutover) -> Non
     world.wait(1_000, alive=alive)
     earliest = tuple((ref("flights", number), 9) for number in range(2))
     world.settle(world.reader, p0=5, p1=7, parked=True)
-    world.say(world.ingest, control.IngestReport((), earliest))
+    world.say(world.ingest, IngestReport((), earliest))
     world.wait(1_000, alive=alive)
     assert world.topic.former
     world.settle(world.reader, p0=5, p1=7)
@@ -384,7 +385,7 @@ def test_a_number_stays_when_its_version_is_forgotten() -> None:
     world.wait(1_000, alive=alive)
     ends = {0: 6, 1: 8, 2: 1, 3: 1}
     earliest = tuple((ref("flights", number), seq) for number, seq in ends.items())
-    world.say(world.ingest, control.IngestReport((), earliest))
+    world.say(world.ingest, IngestReport((), earliest))
     world.wait(1_000, alive=alive)
     assert world.topic.former == ()
     assert [owner.ref.partition for owner in world.sources("flights")] == [0, 1, 2, 3]

@@ -9,8 +9,8 @@ from headgate.decide.coordination.sources import resetting
 from headgate.decide.coordination.sources.resetting import PlannedReset, plan
 from headgate.decide.lane.checkpoints import Reset
 from headgate.errors import InvalidRequest, NotFound, NotNow, UnknownTopic
-from headgate.model import control
 from headgate.model.api import ResetTo
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredReset
 from headgate.model.topology import Owner
@@ -68,11 +68,11 @@ def test_the_lane_stops_and_its_router_begins_anew_under_the_next_epoch() -> Non
     world = World()
     owner, router, lane = reading(world)
     reset(world, Reset(0))
-    assert world.last(lane, control.LetGo) == control.LetGo((owner,), settle=True)
+    assert world.last(lane, from_coordinator.LetGo) == from_coordinator.LetGo((owner,), settle=True)
     assert world.cluster.sources.owners[FLIGHTS] == owner, "it may still have something in flight"
-    world.say(lane, control.Released((owner,)))
+    world.say(lane, to_coordinator.Released((owner,)))
     renewed = Owner(FLIGHTS, "r-1", owner.epoch + 1)
-    assert world.last(router, control.Assign).sources == (renewed,)
+    assert world.last(router, from_coordinator.Assign).sources == (renewed,)
     assert world.cluster.resets.putting == {}
     again = world.lane(renewed, window=2)
     assert world.cluster.lanes.reader(FLIGHTS) == again
@@ -81,15 +81,15 @@ def test_the_lane_stops_and_its_router_begins_anew_under_the_next_epoch() -> Non
 def test_nobody_is_assigned_before_the_position_is_reset() -> None:
     world = World()
     owner, router, lane = reading(world)
-    world.say(lane, control.Goodbye())
+    world.say(lane, to_coordinator.Goodbye())
     world.fences = False
-    before = world.last(router, control.Assign)
+    before = world.last(router, from_coordinator.Assign)
     effects = world.cluster.reset(FLIGHTS, Reset(7, resync=True), world.now_ms)
     kinds = [type(effect) for effect in effects]
     assert kinds.index(Persist) < kinds.index(FenceCheckpoints)
     world.apply(effects)
     assert world.cluster.resets.putting == {FLIGHTS: Reset(7, resync=True)}
-    assert world.last(router, control.Assign) == before
+    assert world.last(router, from_coordinator.Assign) == before
     world.now_ms += 60_000
     asked = [e for e in world.cluster.tick(world.now_ms) if isinstance(e, FenceCheckpoints)]
     assert asked, "a store that was away is asked again"
@@ -114,13 +114,15 @@ def test_a_lane_that_does_not_let_go_is_fenced_after_a_while(late: bool) -> None
     world.wait(TIMING.handoff_ms + (1_000 if late else -5_000), alive=(lane,))
     assert (world.cluster.sources.owners[FLIGHTS].epoch > owner.epoch) is late
     assert resetting.is_done(world.cluster, FLIGHTS) is late
-    assert (control.LetGo((owner,), settle=False) in world.sent(lane, control.LetGo)) is late
+    assert (
+        from_coordinator.LetGo((owner,), settle=False) in world.sent(lane, from_coordinator.LetGo)
+    ) is late
 
 
 def test_a_higher_epoch_in_the_store_is_gone_above_with_the_reset_still_to_do() -> None:
     world = World()
     owner, _, lane = reading(world)
-    world.say(lane, control.Goodbye())
+    world.say(lane, to_coordinator.Goodbye())
     world.fences = False
     reset(world, Reset(3))
     world.apply(world.cluster.overtaken(FLIGHTS, owner.epoch + 5))
@@ -160,7 +162,7 @@ def test_with_its_topic_a_reset_is_forgotten(released: bool) -> None:
     world.fences = False
     reset(world, Reset(3))
     if released:
-        world.say(lane, control.Released((owner,)))
+        world.say(lane, to_coordinator.Released((owner,)))
     assert not resetting.is_done(world.cluster, FLIGHTS)
     world.apply(world.cluster.delete_topic("flights"))
     assert resetting.is_done(world.cluster, FLIGHTS)
@@ -189,14 +191,18 @@ def test_the_next_coordinator_asks_again_who_reads() -> None:
     world = next_coordinator(world)
     world.join("gateway", "g-1")
     router = world.open(
-        control.Hello(role="router", node_id="r-1", incarnation="a", owns=(owner,), generation=1)
+        to_coordinator.Hello(
+            role="router", node_id="r-1", incarnation="a", owns=(owner,), generation=1
+        )
     )
     lane = world.lane(owner)
-    assert world.last(lane, control.LetGo) == control.LetGo((owner,), settle=True)
-    world.say(lane, control.Released((owner,)))
+    assert world.last(lane, from_coordinator.LetGo) == from_coordinator.LetGo((owner,), settle=True)
+    world.say(lane, to_coordinator.Released((owner,)))
     assert resetting.is_done(world.cluster, FLIGHTS)
     assert world.persisted().resets == ()
-    assert world.last(router, control.Assign).sources == (Owner(FLIGHTS, "r-1", owner.epoch + 1),)
+    assert world.last(router, from_coordinator.Assign).sources == (
+        Owner(FLIGHTS, "r-1", owner.epoch + 1),
+    )
 
 
 def test_what_nobody_reads_is_put_by_the_next_coordinator_alone() -> None:
@@ -215,13 +221,13 @@ def test_what_nobody_reads_is_put_by_the_next_coordinator_alone() -> None:
 def test_that_it_is_done_is_durable_before_anybody_reads_on() -> None:
     world = World()
     owner, _, lane = reading(world)
-    world.say(lane, control.Goodbye())
+    world.say(lane, to_coordinator.Goodbye())
     world.fences = False
     reset(world, Reset(3))
     done, *told = world.cluster.fenced([Owner(FLIGHTS, "r-1", owner.epoch + 1)])
     assert isinstance(done, Persist)
     assert done.state.resets == ()
-    assert any(isinstance(e, Send) and isinstance(e.message, control.Assign) for e in told)
+    assert any(isinstance(e, Send) and isinstance(e.message, from_coordinator.Assign) for e in told)
 
 
 def test_a_newer_wish_takes_the_place_of_one_that_waits_for_its_store() -> None:
@@ -239,6 +245,6 @@ def test_a_coordinator_that_stood_still_gives_the_reader_its_time() -> None:
     owner, _, lane = reading(world)
     reset(world, Reset(3))
     world.now_ms += 10 * TIMING.handoff_ms
-    world.say(lane, control.CheckIn())
+    world.say(lane, to_coordinator.CheckIn())
     world.apply(world.cluster.tick(world.now_ms))
     assert world.cluster.sources.owners[FLIGHTS] == owner

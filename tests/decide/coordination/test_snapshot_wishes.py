@@ -15,8 +15,8 @@ from headgate.decide.coordination.connectors.connecting import (
     Wish,
 )
 from headgate.errors import InvalidRequest, NotFound, TooLarge
-from headgate.model import control
 from headgate.model.connector import Connector, ConnectorRoute, Snapshot, SnapshotReport
+from headgate.model.control import to_coordinator
 from tests.decide.coordination.test_connecting import ORDERS, Connected
 from tests.decide.coordination.world import ref
 
@@ -125,7 +125,7 @@ def test_one_of_a_connector_that_goes_above_a_forgotten_one_goes_with_it(
     """Else its beginning would have no marker where it compares."""
     world.wish(Reset("orders", "now", snapshot=True))
     own = epoch(world)
-    world.say(world.ingest, control.ConnectorTooLow("orders", own + 10, own))
+    world.say(world.ingest, to_coordinator.ConnectorTooLow("orders", own + 10, own))
     assert world.orders.beginning > own + 10
     assert world.orders.compares
 

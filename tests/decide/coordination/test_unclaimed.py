@@ -7,8 +7,9 @@ import pytest
 from headgate.decide.coordination.effects import Effect, FenceCheckpoints, Persist, Send
 from headgate.decide.coordination.views.status import Stored, describe
 from headgate.decide.lane.checkpoints import Reset, put_after
-from headgate.model import control
 from headgate.model.api import TopicPartition
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import LaneReport, PartitionReport
 from headgate.model.position import Position
 from headgate.model.stored import ReadAgain
 from headgate.model.topology import Owner
@@ -18,7 +19,7 @@ BAD, WELL = ref("flights", 0), ref("flights", 1)
 
 
 def assigned(world: World, router: int) -> list[Owner]:
-    return list(world.last(router, control.Assign).sources)
+    return list(world.last(router, from_coordinator.Assign).sources)
 
 
 def seen(world: World) -> list[TopicPartition]:
@@ -57,12 +58,12 @@ def test_it_is_assigned_when_it_can_be_claimed_and_the_open_window_ends_for_it()
     lane = world.lane(well)
     world.wait(60_000, alive=(gateway, router))
     assert [owner.ref for owner in assigned(world, router)] == [WELL]
-    assert world.sent(lane, control.EndWindow) == [], "no other window could read it"
+    assert world.sent(lane, from_coordinator.EndWindow) == [], "no other window could read it"
     world.damaged.clear()
     world.wait(2_000, alive=(gateway, router))
     assert [owner.ref for owner in assigned(world, router)] == [BAD, WELL]
     assert assigned(world, router) == world.sources("flights")
-    assert world.sent(lane, control.EndWindow)
+    assert world.sent(lane, from_coordinator.EndWindow)
     assert "position" not in seen(world)[0].reason
 
 
@@ -73,12 +74,12 @@ def test_what_comes_later_does_not_wait_for_it() -> None:
     assert [owner.ref for owner in assigned(world, router)] == [WELL, ref("ships")]
     world.drop(router)
     back = world.open(
-        control.Hello(
+        to_coordinator.Hello(
             role="router",
             node_id="r-1",
             incarnation="a",
-            assignment=world.last(router, control.Assign).number,
-            owns=world.last(router, control.Assign).sources,
+            assignment=world.last(router, from_coordinator.Assign).number,
+            owns=world.last(router, from_coordinator.Assign).sources,
         )
     )
     assert [owner.ref for owner in assigned(world, back)] == [WELL, ref("ships")]
@@ -88,11 +89,11 @@ def test_what_comes_later_does_not_wait_for_it() -> None:
 def test_nothing_is_told_while_all_that_is_new_cannot_be_claimed() -> None:
     world = World()
     gateway, router = started(world)
-    count = len(world.sent(router, control.Assign))
+    count = len(world.sent(router, from_coordinator.Assign))
     world.damaged[ref("ships")] = 0
     world.create("ships", 1)
     world.wait(20_000, alive=(gateway, router))
-    assert len(world.sent(router, control.Assign)) == count
+    assert len(world.sent(router, from_coordinator.Assign)) == count
 
 
 def lost(world: World) -> tuple[int, int, list[Owner]]:
@@ -110,17 +111,17 @@ def test_new_subscriptions_do_not_wait_for_whoever_may_still_read_it() -> None:
     gateway, _, owners = lost(world)
     again = world.lane(*owners, window=2, claimed=False)
     revision = world.subscribe(gateway, "s1")
-    world.say(again, control.AckSubscriptions(revision))
-    world.say(again, control.Claimed((owners[1],)))
+    world.say(again, to_coordinator.AckSubscriptions(revision))
+    world.say(again, to_coordinator.Claimed((owners[1],)))
     assert world.floor(gateway) < revision
     world.say(again, report(owners[1], unclaimed=(owners[0],)))
     assert world.floor(gateway) >= revision
     assert world.persisted().again == (ReadAgain(BAD, 40),)
 
 
-def report(*held: Owner, unclaimed: tuple[Owner, ...]) -> control.LaneReport:
-    return control.LaneReport(
-        partitions=tuple(control.PartitionReport(one.ref, 0, 0, 0) for one in held),
+def report(*held: Owner, unclaimed: tuple[Owner, ...]) -> LaneReport:
+    return LaneReport(
+        partitions=tuple(PartitionReport(one.ref, 0, 0, 0) for one in held),
         read=0,
         matched=0,
         delivered=0,
@@ -134,8 +135,8 @@ def test_it_is_kept_from_where_to_read_before_anybody_is_told() -> None:
     gateway, _, owners = lost(world)
     again = world.lane(*owners, window=2, claimed=False)
     revision = world.subscribe(gateway, "s1")
-    world.say(again, control.AckSubscriptions(revision))
-    world.say(again, control.Claimed((owners[1],)))
+    world.say(again, to_coordinator.AckSubscriptions(revision))
+    world.say(again, to_coordinator.Claimed((owners[1],)))
     world.effects.clear()
     world.say(again, report(owners[1], unclaimed=(owners[0],)))
     kept = next(at for at, one in enumerate(world.effects) if keeps(one))
@@ -148,7 +149,7 @@ def keeps(effect: Effect) -> bool:
 
 
 def tells(effect: Effect) -> bool:
-    return isinstance(effect, Send) and isinstance(effect.message, control.AdoptionFloor)
+    return isinstance(effect, Send) and isinstance(effect.message, from_coordinator.AdoptionFloor)
 
 
 def test_what_was_settled_meanwhile_is_read_again_also_by_the_next_coordinator() -> None:
@@ -177,7 +178,7 @@ def test_a_reader_that_is_heard_keeps_it() -> None:
     _, _, owners = started_well(world)
     former = world.lane(*owners)
     later = world.lane(*owners, window=2, claimed=False)
-    world.say(later, control.Claimed((owners[1],)))
+    world.say(later, to_coordinator.Claimed((owners[1],)))
     world.say(later, report(owners[1], unclaimed=(owners[0],)))
     assert world.sources("flights") == owners
     assert world.cluster.lanes.reader(BAD) == former

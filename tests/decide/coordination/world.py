@@ -18,14 +18,15 @@ from headgate.decide.coordination.effects import (
     Unclaimed,
 )
 from headgate.decide.coordination.members.members import Timing
-from headgate.model import control
-from headgate.model.control import Hello, SessionRole
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.message import Message
+from headgate.model.control.to_coordinator import Hello, SessionRole
 from headgate.model.event import PartitionRef
 from headgate.model.stored import StoredState
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Owner
 
-M = TypeVar("M", bound=control.Message)
+M = TypeVar("M", bound=Message)
 
 TIMING = Timing(lease_ms=30_000, check_in_ms=5_000, lane_report_timeout_ms=5_000)
 
@@ -41,7 +42,7 @@ class World:
     damaged: dict[PartitionRef, int] = field(default_factory=dict)
     now_ms: int = 1_000
     effects: list[Effect] = field(default_factory=list)
-    inbox: dict[int, list[control.FromCoordinator]] = field(default_factory=dict)
+    inbox: dict[int, list[from_coordinator.FromCoordinator]] = field(default_factory=dict)
     hung: set[int] = field(default_factory=set)
     next_session: int = 1
 
@@ -81,7 +82,7 @@ class World:
             )
         )
         if claimed and proves and session not in self.hung:
-            self.say(session, control.Claimed(owns))
+            self.say(session, to_coordinator.Claimed(owns))
         return session
 
     def open(self, hello: Hello) -> int:
@@ -90,7 +91,7 @@ class World:
         self.apply(self.cluster.opened(session, hello, self.now_ms))
         return session
 
-    def say(self, session: int, message: control.ToCoordinator) -> None:
+    def say(self, session: int, message: to_coordinator.ToCoordinator) -> None:
         self.apply(self.cluster.received(session, message, self.now_ms))
 
     def drop(self, session: int) -> None:
@@ -103,7 +104,7 @@ class World:
             self.now_ms += 1_000
             for session in (*alive, *self.cluster.lanes.by_session):
                 if session not in frozen:
-                    self.say(session, control.CheckIn())
+                    self.say(session, to_coordinator.CheckIn())
             self.apply(self.cluster.tick(self.now_ms))
 
     def subscribe(self, gateway: int, subscription_id: str, topic: str = "flights") -> int:
@@ -111,8 +112,8 @@ class World:
         member = self.cluster.member_of(gateway)
         assert member is not None
         subscription = Subscription(subscription_id, member.hello.node_id, topic)
-        self.say(gateway, control.Register(7, (subscription,)))
-        return self.last(gateway, control.Registered).revision
+        self.say(gateway, to_coordinator.Register(7, (subscription,)))
+        return self.last(gateway, from_coordinator.Registered).revision
 
     def create(self, topic: str, partitions: int = 1) -> list[Owner]:
         """Creates a topic and returns who reads its partitions."""
@@ -141,9 +142,11 @@ class World:
                 self.apply(self._claimed(effect.owners))
         if self.acks:
             for effect in effects:
-                if isinstance(effect, Send) and isinstance(effect.message, control.PushTopology):
+                if isinstance(effect, Send) and isinstance(
+                    effect.message, from_coordinator.PushTopology
+                ):
                     generation = effect.message.topology.generation
-                    self.say(effect.session, control.AckTopology(generation))
+                    self.say(effect.session, to_coordinator.AckTopology(generation))
 
     def _claimed(self, owners: Sequence[Owner]) -> list[Effect]:
         well = [owner for owner in owners if owner.ref not in self.damaged]
@@ -161,7 +164,9 @@ class World:
         return self.sent(session, kind)[-1]
 
     def floor(self, gateway: int) -> int:
-        return max((m.revision for m in self.sent(gateway, control.AdoptionFloor)), default=0)
+        return max(
+            (m.revision for m in self.sent(gateway, from_coordinator.AdoptionFloor)), default=0
+        )
 
     def persisted(self) -> StoredState:
         return [e.state for e in self.effects if isinstance(e, Persist)][-1]

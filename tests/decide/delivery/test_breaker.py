@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.decide.delivery.breaker import Breaker
-from headgate.model.control import BreakerState
+from headgate.model.control.reports import BreakerState
 
 
 def state(breaker: Breaker) -> BreakerState:

@@ -18,7 +18,7 @@ from headgate.decide.delivery.parts import joined, narrowed
 from headgate.decide.delivery.pressure import Watermarks
 from headgate.decide.delivery.rules import DeliveryRules
 from headgate.decide.delivery.steps import Aside, Redrive, Send, SendAgain, Wait
-from headgate.model.control import BreakerState
+from headgate.model.control.reports import BreakerState
 from headgate.model.delivery import Delivery, Verdict
 from headgate.model.event import PartitionRef
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.decide.delivery.pressure import Pressure, Watermarks
-from headgate.model.control import PressureLevel
+from headgate.model.control.reports import PressureLevel
 
 MARKS = Watermarks(soft=70, hard=90, resume=60, queue_size=100)
 

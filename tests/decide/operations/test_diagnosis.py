@@ -7,7 +7,7 @@ import pytest
 
 from headgate.decide.operations.diagnosis import ROLES, Finding, judge_status
 from headgate.model import api
-from headgate.model.control import GatewayLink
+from headgate.model.control.reports import GatewayLink
 from headgate.model.letters import GatewayLetters
 
 DETAIL = api.TopicPartition(0, 10, 10, 0, 0, "ingest-1", "router-1", 1)

@@ -26,7 +26,7 @@ from headgate.model.api import (
     TopicInfo,
     TopicPartition,
 )
-from headgate.model.control import GatewayLink
+from headgate.model.control.reports import GatewayLink
 from headgate.model.event import PartitionRef
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.decide.operations.latencies import SIZE, Stopwatch, cumulative, plus, since
-from headgate.model.control import LATENCY_BUCKETS_S, Latencies
+from headgate.model.control.reports import LATENCY_BUCKETS_S, Latencies
 
 seconds = st.lists(
     st.one_of(st.sampled_from(LATENCY_BUCKETS_S), st.floats(min_value=0, max_value=1_000))

@@ -18,16 +18,8 @@ from headgate.decide.delivery.gaps import is_marker, marked, notice
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.filter.record_fields import with_record_fields
 from headgate.decide.groups.targets import belongs
-from headgate.model.control import (
-    AdoptionFloor,
-    Hello,
-    PushTopology,
-    Register,
-    Registered,
-    ToCoordinator,
-    Unregister,
-    Welcome,
-)
+from headgate.model.control.from_coordinator import AdoptionFloor, PushTopology, Registered, Welcome
+from headgate.model.control.to_coordinator import Hello, Register, ToCoordinator, Unregister
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch
 from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
 from headgate.model.subscription import Subscription

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.model.control import (
-    AssignTargets,
-    JoinGroup,
-    LeaveGroup,
-    LetGo,
-    RefuseConsumer,
-    Released,
-    ToCoordinator,
-)
+from headgate.model.control.from_coordinator import AssignTargets, LetGo, RefuseConsumer
+from headgate.model.control.to_coordinator import JoinGroup, LeaveGroup, Released, ToCoordinator
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.topology import Owner

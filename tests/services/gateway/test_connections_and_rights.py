@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.model.control import PushTokens
+from headgate.model.control.from_coordinator import PushTokens
 from headgate.services.gateway import identifying
 from tests.services.gateway.access import bearer, knowing, secret_of, token
 from tests.services.gateway.world import World, WsSubscriber, running

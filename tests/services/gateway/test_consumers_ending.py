@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.model.control import JoinGroup, LeaveGroup, ToCoordinator
+from headgate.model.control.to_coordinator import JoinGroup, LeaveGroup, ToCoordinator
 from headgate.services.gateway.groups.bounds import SURE_LEAST_S, ConsumerBounds, sure_for_s
 from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.group_doubles import GroupCoordinator

@@ -23,7 +23,7 @@ from headgate.decide.feed.queue import Resync
 from headgate.decide.feed.recent_ids import RecentIds
 from headgate.decide.feed.redelivered import Redelivered
 from headgate.metrics.roles import GatewayMetrics
-from headgate.model.control import Hello
+from headgate.model.control.to_coordinator import Hello
 from headgate.model.delivery import (
     SETTLING_VERDICTS,
     Batch,

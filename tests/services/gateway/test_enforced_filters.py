@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from headgate.adapters.memory.letters import MemoryLetterStore
-from headgate.model.control import AssignTargets, JoinGroup
+from headgate.model.control.from_coordinator import AssignTargets
+from headgate.model.control.to_coordinator import JoinGroup
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import Group, group_id

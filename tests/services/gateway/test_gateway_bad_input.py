@@ -163,7 +163,7 @@ async def test_ten_thousand_subscriptions_on_one_connection_stop_at_the_bound() 
 
 
 async def test_many_at_once_are_few_messages_to_the_coordinator(world: World) -> None:
-    from headgate.model.control import Register
+    from headgate.model.control.to_coordinator import Register
 
     client = await world.connection()
     for number in range(500):

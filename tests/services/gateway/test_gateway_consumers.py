@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from headgate import errors
 from headgate.decide.groups.targets import target_of
-from headgate.model.control import EpochTooLow, JoinGroup, NoRoom, PushTopology, StillInHand
+from headgate.model.control.from_coordinator import PushTopology
+from headgate.model.control.to_coordinator import EpochTooLow, JoinGroup, NoRoom, StillInHand
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef, Record
 from headgate.model.groups import Group, group_id

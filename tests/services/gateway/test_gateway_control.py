@@ -7,14 +7,9 @@ import asyncio
 import pytest
 
 from headgate import errors
-from headgate.model.control import (
-    AckTopology,
-    AdoptionFloor,
-    GatewayReport,
-    Refused,
-    Register,
-    RegistrationComplete,
-)
+from headgate.model.control.from_coordinator import AdoptionFloor, Refused
+from headgate.model.control.reports import GatewayReport
+from headgate.model.control.to_coordinator import AckTopology, Register, RegistrationComplete
 from headgate.model.event import PartitionRef
 from headgate.ports.log import Extent
 from headgate.services.gateway import hearing

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from headgate.model.api import Health
-from headgate.model.control import GatewayReport, PushTopology
+from headgate.model.control.from_coordinator import PushTopology
+from headgate.model.control.reports import GatewayReport
 from headgate.tasks import TaskDied
 from tests.services.gateway.world import World, until
 

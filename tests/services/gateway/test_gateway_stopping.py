@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 
 from headgate.model.api import Health
-from headgate.model.control import Goodbye, Restart
+from headgate.model.control.from_coordinator import Restart
+from headgate.model.control.to_coordinator import Goodbye
 from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.services.gateway.world import WAIT_S, World, running, until
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from picows import WSInvalidStatusError, WSMsgType, ws_connect
 
-from headgate.model.control import AckTopology, Unregister
+from headgate.model.control.to_coordinator import AckTopology, Unregister
 from headgate.model.event import PartitionRef, Record
 from headgate.model.topology import FormerVersion, Repartition, Topic, Topology
 from headgate.services.gateway.subscriptions.subscriptions import Bounds

@@ -10,7 +10,13 @@ from typing import Any, cast
 import pytest
 
 from headgate.errors import HeadgateError, Overloaded, StorageFailed
-from headgate.model.control import JoinGroup, NoRoom, Released, StillInHand, ToCoordinator
+from headgate.model.control.to_coordinator import (
+    JoinGroup,
+    NoRoom,
+    Released,
+    StillInHand,
+    ToCoordinator,
+)
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.topology import Owner

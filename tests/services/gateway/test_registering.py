@@ -10,21 +10,23 @@ import pytest
 
 from headgate import errors
 from headgate.adapters.memory.control import MemoryControlSession
-from headgate.model.control import (
-    AckTopology,
+from headgate.model.control.from_coordinator import (
     AdoptionFloor,
     AskEvidence,
+    LetGo,
+    PushTopology,
+    Registered,
+    Welcome,
+)
+from headgate.model.control.to_coordinator import (
+    AckTopology,
     Evidence,
     Hello,
     JoinGroup,
-    LetGo,
-    PushTopology,
     Recall,
     Register,
-    Registered,
     RegistrationComplete,
     ToCoordinator,
-    Welcome,
 )
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topology

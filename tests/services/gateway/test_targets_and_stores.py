@@ -10,7 +10,7 @@ import pytest
 
 from headgate.adapters.memory.checkpoints import MemoryCheckpointStore
 from headgate.errors import StorageFailed
-from headgate.model.control import EpochTooLow
+from headgate.model.control.to_coordinator import EpochTooLow
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.position import Position, Tally
 from headgate.services.gateway.groups.bounds import ConsumerBounds

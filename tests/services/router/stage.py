@@ -17,8 +17,9 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
 from headgate.lane.plain import PlainWindows
 from headgate.metrics.roles import RouterMetrics
-from headgate.model import control
 from headgate.model.api import Health
+from headgate.model.control import from_coordinator
+from headgate.model.control.reports import RouterReport
 from headgate.model.event import PartitionRef
 from headgate.model.http import Request, Response
 from headgate.model.lanes import LaneSettings, LaneSpec, LaneTally
@@ -215,7 +216,7 @@ class Stage:
     @property
     def said(self) -> list[str]:
         """The states that the router has reported, each with its window; no two alike in a row."""
-        reports = [one for one in self.coordinator.sent if isinstance(one, control.RouterReport)]
+        reports = [one for one in self.coordinator.sent if isinstance(one, RouterReport)]
         words = [f"{one.state} {one.window}" for one in reports]
         return [word for at, word in enumerate(words) if at == 0 or words[at - 1] != word]
 
@@ -237,7 +238,7 @@ def says_nothing(stage: Stage) -> None:
 
 
 def assigns(*owners: Owner) -> Callable[[Stage], None]:
-    return lambda stage: stage.coordinator.say(control.Assign(4, owners))
+    return lambda stage: stage.coordinator.say(from_coordinator.Assign(4, owners))
 
 
 def assigns_mine(stage: Stage) -> None:
@@ -275,6 +276,6 @@ async def ready(
     """A router that is ready and has a window open, if there is anything to read."""
     async with starting(answer, settings=settings) as stage:
         await until(lambda: {"starting 1", "ready 1"}.intersection(stage.said))
-        stage.coordinator.say(control.AllRead())
+        stage.coordinator.say(from_coordinator.AllRead())
         await until(lambda: "ready 1" in stage.said)
         yield stage

@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from headgate.model.notes import RouterMemory
 from headgate.model.topology import Owner, Topology
 from headgate.services.router.plans import NO_WINDOW, NOTHING_NOTED
@@ -23,7 +23,7 @@ from tests.services.router.stage import (
     until,
 )
 
-NOTED = RouterMemory(7, control.Assign(3, (Owner(P, "router-1", 4),)), Topology(9))
+NOTED = RouterMemory(7, from_coordinator.Assign(3, (Owner(P, "router-1", 4),)), Topology(9))
 WAITS = ("nobody", NOTHING_NOTED)
 
 
@@ -56,7 +56,7 @@ async def test_it_says_that_it_has_noted_nothing() -> None:
             await until(lambda: LogLine.WAITS_FOR_COORDINATOR in [one["event"] for one in logs])
             assert await stage.reasons(*WAITS) == [NOTHING_NOTED]
             stage.coordinator.connect()
-            stage.coordinator.say(control.Assign(1, ()))
+            stage.coordinator.say(from_coordinator.Assign(1, ()))
 
 
 @on_virtual_time
@@ -64,7 +64,7 @@ async def test_what_it_is_assigned_is_noted_before_a_window_knows_of_it() -> Non
     other = Owner(Q, "router-1", 2)
     async with starting(assigns(MINE)) as stage:
         await stage.opened()
-        stage.coordinator.say(control.Assign(5, (MINE, other)))
+        stage.coordinator.say(from_coordinator.Assign(5, (MINE, other)))
         await until(lambda: stage.notes.memory.assignment.sources == (MINE, other))
         assert await stage.reasons(*WAITS) == []
         is_away(stage)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from tests.services.router.stage import assigns, on_virtual_time, ready, starting, until
 
 
@@ -15,7 +15,7 @@ async def test_a_router_that_can_not_listen_any_more_ends() -> None:
     async with starting(assigns()) as stage:
         await until(lambda: stage.said[-1:] == ["ready 1"])
         assert await stage.reasons("died") == []
-        stage.coordinator.say(control.PushTopology(None))  # type: ignore[arg-type]
+        stage.coordinator.say(from_coordinator.PushTopology(None))  # type: ignore[arg-type]
         with pytest.raises(AttributeError):
             await asyncio.wait_for(stage.router.failed(), 10)
         [reason] = await stage.reasons("died")

@@ -7,7 +7,7 @@ import asyncio
 import structlog
 
 from headgate.errors import StorageFailed
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.notes import RouterMemory
 from headgate.model.topology import Topology
 from headgate.telemetry import LogLine
@@ -25,7 +25,7 @@ async def test_a_topology_is_acknowledged_and_an_older_one_is_not_taken() -> Non
     async with ready() as stage:
         for generation in (7, 5):
             stage.coordinator.push(Topology(generation))
-            await stage.coordinator.heard(control.AckTopology(generation))
+            await stage.coordinator.heard(to_coordinator.AckTopology(generation))
         stage.leave()
         hello = stage.coordinator.session.connect()
         assert (hello.generation, hello.assignment, hello.owns) == (7, 4, (MINE,))
@@ -36,10 +36,12 @@ async def test_a_coordinator_that_learns_is_told_the_topology() -> None:
     def learns(stage: Stage) -> None:
         assigns_mine(stage)
         stage.coordinator.push(Topology(7))
-        stage.coordinator.say(control.Welcome("coordinator-2", 30_000, 5_000, learning=True))
+        stage.coordinator.say(
+            from_coordinator.Welcome("coordinator-2", 30_000, 5_000, learning=True)
+        )
 
     async with ready(learns) as stage:
-        assert control.Recall(Topology(7)) in stage.coordinator.sent
+        assert to_coordinator.Recall(Topology(7)) in stage.coordinator.sent
 
 
 @on_virtual_time
@@ -87,7 +89,7 @@ async def test_what_is_assigned_while_it_stops_gets_no_window() -> None:
         await asyncio.sleep(1.0)
         numbered = stage.notes.memory.window
         stage.lanes[0].returns()
-        stage.coordinator.say(control.Assign(5, (MINE,)))
+        stage.coordinator.say(from_coordinator.Assign(5, (MINE,)))
         await stopping
         assert len(stage.lanes) == 1
         assert stage.notes.memory.window == numbered

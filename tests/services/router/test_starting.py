@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headgate.decide.states import OutOfTurn
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from headgate.services.router import service
 from tests.services.router.stage import (
     LANE,
@@ -30,7 +30,7 @@ async def test_it_is_ready_when_lanes_read_what_is_its_own() -> None:
         await asyncio.sleep(service.LANES_WAIT_S / 2)
         assert stage.said == ["starting 0", "starting 1"]
         assert await stage.reasons("starting") == ["Spark is starting"]
-        stage.coordinator.say(control.AllRead())
+        stage.coordinator.say(from_coordinator.AllRead())
         await until(lambda: stage.said[-1] == "ready 1")
         assert (await stage.health()).reasons == [
             "the coordinator hasn't told yet how its partitions fare"
@@ -40,14 +40,14 @@ async def test_it_is_ready_when_lanes_read_what_is_its_own() -> None:
 @on_virtual_time
 async def test_lanes_that_read_before_it_has_a_window_are_not_its_own() -> None:
     def hears_of_them(stage: Stage) -> None:
-        stage.coordinator.say(control.AllRead())
-        stage.coordinator.say(control.Assign(4, (MINE,)))
+        stage.coordinator.say(from_coordinator.AllRead())
+        stage.coordinator.say(from_coordinator.Assign(4, (MINE,)))
 
     async with starting(hears_of_them) as stage:
         await stage.opened()
         await asyncio.sleep(1.0)
         assert stage.said[-1] == "starting 1"
-        stage.coordinator.say(control.AllRead())
+        stage.coordinator.say(from_coordinator.AllRead())
 
 
 @on_virtual_time

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from headgate.decide.lane.window_shares import Patience
 from headgate.metrics.roles import RouterMetrics
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import RouterReport
 from headgate.model.lanes import LaneSettings
 from headgate.model.topology import Owner
 from headgate.ports.windows import WindowsDied
@@ -38,7 +39,7 @@ OTHER = Owner(Q, "router-1", 2)
 async def test_the_next_window_has_what_was_assigned_meanwhile() -> None:
     async with ready() as stage:
         [lane] = stage.lanes
-        stage.coordinator.say(control.Assign(5, (MINE, OTHER)))
+        stage.coordinator.say(from_coordinator.Assign(5, (MINE, OTHER)))
         await asyncio.sleep(1.0)
         assert stage.lanes == [lane], "nobody has ended the window"
         lane.returns()
@@ -72,7 +73,7 @@ async def test_how_long_a_change_took_is_reported() -> None:
             await asyncio.sleep(5.0)
             stage.lanes[-1].returns(began_late_s=0.25)
             await stage.opened(count + 1)
-        await stage.coordinator.heard(control.RouterReport("ready", 3, 250.0))
+        await stage.coordinator.heard(RouterReport("ready", 3, 250.0))
         metrics = await stage.lookout.get("/metrics")
         assert b"headgate_windows_ended_total 2.0" in metrics
         assert b"headgate_window_change_seconds_sum 0.25" in metrics
@@ -84,7 +85,7 @@ async def test_without_anything_to_read_workers_are_kept_warm() -> None:
         await asyncio.sleep(2.5 * (current.WARM_EVERY_S + 2.0))
         assert stage.said[-1] == "ready 3"
         assert stage.lanes == []
-        stage.coordinator.say(control.Assign(5, (MINE,)))
+        stage.coordinator.say(from_coordinator.Assign(5, (MINE,)))
         await asyncio.sleep(0.1)
         assert [lane.spec.window for lane in stage.lanes] == [4]
 
@@ -113,7 +114,7 @@ async def test_what_fails_is_begun_again_and_said() -> None:
 async def test_a_window_that_does_not_end_is_overdue_and_begun_again() -> None:
     async with ready() as stage:
         [lane] = stage.lanes
-        stage.coordinator.say(control.EndWindow("a topic was added"))
+        stage.coordinator.say(from_coordinator.EndWindow("a topic was added"))
         await asyncio.sleep(10.5)
         assert await stage.reasons("ended") == [
             "its window should have ended; a lane doesn't return"
@@ -134,11 +135,11 @@ async def test_the_end_of_a_former_window_is_not_that_of_the_open_one() -> None:
         keeping = asyncio.ensure_future(stage.router.failed())
         stage.lanes[0].returns()
         healthy = await stage.opened(2)
-        stage.coordinator.say(control.EndWindow("no lane reads flights:1", window=1))
+        stage.coordinator.say(from_coordinator.EndWindow("no lane reads flights:1", window=1))
         await asyncio.sleep(30.0)
         assert await stage.reasons("ended", "query") == []
         assert len(stage.lanes) == 2
-        stage.coordinator.say(control.EndWindow("a topic was added", window=2))
+        stage.coordinator.say(from_coordinator.EndWindow("a topic was added", window=2))
         await stage.opened(3)
         assert not healthy.lives, "it did not return"
         keeping.cancel()
@@ -146,8 +147,8 @@ async def test_the_end_of_a_former_window_is_not_that_of_the_open_one() -> None:
 
 def test_an_older_coordinator_means_whichever_window_is_open() -> None:
     said = msgspec.msgpack.encode({"type": "EndWindow", "reason": "time", "hand_over": True})
-    heard = msgspec.msgpack.decode(said, type=control.FromCoordinator)
-    assert heard == control.EndWindow("time", window=0)
+    heard = msgspec.msgpack.decode(said, type=from_coordinator.FromCoordinator)
+    assert heard == from_coordinator.EndWindow("time", window=0)
 
 
 @on_virtual_time
@@ -247,7 +248,7 @@ async def test_another_assignment_is_planned_at_once_after_refused_windows() -> 
         stage.lanes[-1].returns(fenced=True)
         await asyncio.sleep(0.5)
         assert len(stage.lanes) == 11
-        stage.coordinator.say(control.Assign(5, (MINE,)))
+        stage.coordinator.say(from_coordinator.Assign(5, (MINE,)))
         await asyncio.sleep(0.05)
         assert [lane.spec.assignment for lane in stage.lanes[-2:]] == [4, 5]
         assert await refused(stage, 1) == [0.1], "of that one nothing is known"
@@ -272,16 +273,16 @@ async def test_a_stop_waits_for_the_tallies_of_the_window() -> None:
     async with ready() as stage:
         [lane] = stage.lanes
         stopping = asyncio.ensure_future(stage.router.stop())
-        await stage.coordinator.heard(control.EndMyWindow(1, "the router stops"))
+        await stage.coordinator.heard(to_coordinator.EndMyWindow(1, "the router stops"))
         assert (await stage.health()).status == "unhealthy"
         await asyncio.sleep(5.0)
         assert lane.lives
-        assert control.Goodbye() not in stage.coordinator.sent
+        assert to_coordinator.Goodbye() not in stage.coordinator.sent
         lane.returns("the router stops")
         await asyncio.wait_for(stopping, 1.0)
         assert stage.coordinator.sent[-2:] == [
-            control.RouterReport("stopping", 1, 0.0),
-            control.Goodbye(),
+            RouterReport("stopping", 1, 0.0),
+            to_coordinator.Goodbye(),
         ]
         assert len(stage.lanes) == 1, "no window is planned any more"
 
@@ -289,14 +290,14 @@ async def test_a_stop_waits_for_the_tallies_of_the_window() -> None:
 @on_virtual_time
 async def test_a_router_that_is_to_begin_anew_ends_its_window_and_says_that_it_returns() -> None:
     async with ready() as stage:
-        stage.coordinator.say(control.Restart())
+        stage.coordinator.say(from_coordinator.Restart())
         await asyncio.wait_for(stage.router.failed(), 1.0)
         assert stage.router.is_to_restart
         stopping = asyncio.ensure_future(stage.router.stop(returns=True))
-        await stage.coordinator.heard(control.EndMyWindow(1, "the router stops"))
+        await stage.coordinator.heard(to_coordinator.EndMyWindow(1, "the router stops"))
         stage.lanes[0].returns("the router stops")
         await asyncio.wait_for(stopping, 1.0)
-        assert stage.coordinator.sent[-1] == control.Goodbye(returns=True)
+        assert stage.coordinator.sent[-1] == to_coordinator.Goodbye(returns=True)
 
 
 @on_virtual_time
@@ -317,7 +318,7 @@ async def test_a_stop_asks_again_when_the_coordinator_is_back() -> None:
         stopping = asyncio.ensure_future(stage.router.stop())
         await asyncio.sleep(1.0)
         stage.coordinator.connect()
-        await stage.coordinator.heard(control.EndMyWindow(1, "the router stops"))
+        await stage.coordinator.heard(to_coordinator.EndMyWindow(1, "the router stops"))
         stage.lanes[0].returns()
         await stopping
 

@@ -21,7 +21,7 @@ from headgate.decide.lane.checkpoints import Reset
 from headgate.lane.plain import PlainWindows
 from headgate.lane.run import Lane, LanePorts
 from headgate.metrics.roles import RouterMetrics
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.event import PartitionRef
 from headgate.model.lanes import LaneSettings, LaneSpec
 from headgate.model.subscription import Subscription
@@ -101,19 +101,19 @@ class System:
         return Lane(spec, ports), close
 
     async def subscribe(self) -> None:
-        gateway = control.Hello(
+        gateway = to_coordinator.Hello(
             role="gateway", node_id="gateway-1", incarnation="a", url="http://gateway-1"
         )
         session = self.coordinator.open_session(lambda: gateway)
         self.crew.need("gateway", self._acknowledge(session))
         wanted = Subscription("everything", "gateway-1", TOPIC)
-        await session.send(control.Register(1, (wanted,)))
-        await session.send(control.RegistrationComplete())
+        await session.send(to_coordinator.Register(1, (wanted,)))
+        await session.send(to_coordinator.RegistrationComplete())
 
     async def _acknowledge(self, session: MemoryControlSession) -> None:
         async for message in session.messages():
-            if isinstance(message, control.PushTopology):
-                await session.send(control.AckTopology(message.topology.generation))
+            if isinstance(message, from_coordinator.PushTopology):
+                await session.send(to_coordinator.AckTopology(message.topology.generation))
 
     def write(self, count: int) -> None:
         for number in range(count):

@@ -41,7 +41,7 @@ from headgate.decide.lane.notes import (
     together,
 )
 from headgate.errors import StorageFailed
-from headgate.model.control import SubscriptionSnapshot
+from headgate.model.control.from_coordinator import SubscriptionSnapshot
 from headgate.model.event import PartitionRef
 from headgate.model.notes import Claims, Entry, Holds, Left, RouterMemory, Waits
 

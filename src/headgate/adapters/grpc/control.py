@@ -16,7 +16,7 @@ from headgate.adapters.control_stream import StreamSession, serve_pipe
 from headgate.adapters.delivery_wire import AUTHORIZATION
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.decide.links.passes import PassKeeper, bearer, of_bearer
-from headgate.model.control import Hello
+from headgate.model.control.to_coordinator import Hello
 from headgate.ports.control import Serve
 from headgate.telemetry import LogLine
 

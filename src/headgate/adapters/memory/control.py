@@ -12,16 +12,14 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable
 
-from headgate.model.control import (
+from headgate.model.control.from_coordinator import (
     CheckedIn,
     FromCoordinator,
-    Goodbye,
-    Hello,
     NotLeader,
     Refused,
-    ToCoordinator,
     Welcome,
 )
+from headgate.model.control.to_coordinator import Goodbye, Hello, ToCoordinator
 from headgate.ports.control import HelloSource
 
 QUEUE_BOUND = 10_000

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from headgate.adapters.control_stream import StreamSession, serve_pipe
-from headgate.model.control import Hello
+from headgate.model.control.to_coordinator import Hello
 from headgate.ports.control import Serve
 from headgate.tasks import Crew
 

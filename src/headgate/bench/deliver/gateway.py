@@ -25,15 +25,8 @@ from headgate.bench.rebalance.orders import serve_orders
 from headgate.decide.feed.recent_ids import RecentIds
 from headgate.decide.feed.redelivered import Redelivered
 from headgate.metrics.roles import GatewayMetrics
-from headgate.model.control import (
-    AdoptionFloor,
-    Hello,
-    PushTopology,
-    Register,
-    Registered,
-    ToCoordinator,
-    Welcome,
-)
+from headgate.model.control.from_coordinator import AdoptionFloor, PushTopology, Registered, Welcome
+from headgate.model.control.to_coordinator import Hello, Register, ToCoordinator
 from headgate.model.topology import Topic, Topology
 from headgate.ports.transport import DeliveryListener
 from headgate.services.gateway.control import Control

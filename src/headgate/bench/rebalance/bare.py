@@ -18,7 +18,8 @@ import uvloop
 from headgate.adapters.control_stream import decode_to_coordinator, encode
 from headgate.adapters.grpc.control import CHANNEL_OPTIONS
 from headgate.bench.rebalance.orders import serve_orders
-from headgate.model.control import AckTopology, CheckedIn, CheckIn, PushTopology, Welcome
+from headgate.model.control.from_coordinator import CheckedIn, PushTopology, Welcome
+from headgate.model.control.to_coordinator import AckTopology, CheckIn
 from headgate.model.topology import Topology
 
 HOST = "127.0.0.1"

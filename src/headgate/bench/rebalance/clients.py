@@ -19,7 +19,8 @@ import msgspec
 from headgate.adapters.control_stream import decode_from_coordinator, encode
 from headgate.adapters.grpc.control import CHANNEL_OPTIONS, METHOD
 from headgate.bench.rebalance.orders import serve_orders
-from headgate.model.control import AckTopology, CheckIn, Hello, PushTopology, Welcome
+from headgate.model.control.from_coordinator import PushTopology, Welcome
+from headgate.model.control.to_coordinator import AckTopology, CheckIn, Hello
 from headgate.tasks import Crew
 
 STREAMS_PER_CHANNEL = 500

@@ -31,7 +31,8 @@ from headgate.adapters.machine import THIS_MACHINE
 from headgate.bench.rebalance.orders import serve_orders
 from headgate.decide.lane.window_shares import plan_lanes
 from headgate.lane.run import Lane, LanePorts
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import RouterReport
 from headgate.model.event import PartitionRef, Record
 from headgate.model.lanes import LaneSettings, LaneSpec
 from headgate.model.topology import Owner
@@ -101,9 +102,9 @@ class _NotingReader(EmbeddedLogReader):
 class _NotingSession(GrpcControlSession):
     notes: Notes
 
-    async def messages(self) -> AsyncIterator[control.FromCoordinator]:
+    async def messages(self) -> AsyncIterator[from_coordinator.FromCoordinator]:
         async for message in super().messages():
-            if isinstance(message, control.LetGo) and message.settle:
+            if isinstance(message, from_coordinator.LetGo) and message.settle:
                 for owner in message.owners:
                     self.notes.let_go_s.setdefault(owner.ref.partition, time.monotonic())
             yield message
@@ -116,7 +117,7 @@ class LightRouter:
         self._incarnation = uuid.uuid4().hex
         self._folder = DataFolder(Path(order.data))
         self._transport = HttpDeliveryTransport(f"lanes-{os.getpid()}")
-        self._assignment: control.Assign | None = None
+        self._assignment: from_coordinator.Assign | None = None
         self._runnable = asyncio.Event()
         self._window = 0
         self._session = GrpcControlSession(order.coordinator, self._hello)
@@ -128,9 +129,9 @@ class LightRouter:
         """Without a goodbye: what it owned needs no other owner any more."""
         await self._crew.close()
 
-    def _hello(self) -> control.Hello:
+    def _hello(self) -> to_coordinator.Hello:
         assignment = self._assignment
-        return control.Hello(
+        return to_coordinator.Hello(
             role="router",
             node_id=self._order.node_id,
             incarnation=self._incarnation,
@@ -142,21 +143,21 @@ class LightRouter:
     async def _listen(self) -> None:
         async for message in self._session.messages():
             match message:
-                case control.Welcome():
+                case from_coordinator.Welcome():
                     await self._report()
-                case control.Assign(sources=sources):
+                case from_coordinator.Assign(sources=sources):
                     self._assignment = message
                     if sources:
                         self._runnable.set()
                     else:
                         self._runnable.clear()
-                case control.PushTopology(topology):
-                    await self._session.send(control.AckTopology(topology.generation))
+                case from_coordinator.PushTopology(topology):
+                    await self._session.send(to_coordinator.AckTopology(topology.generation))
                 case _:
                     pass
 
     async def _report(self) -> None:
-        await self._session.send(control.RouterReport("ready", self._window, 0.0))
+        await self._session.send(RouterReport("ready", self._window, 0.0))
 
     async def _windows(self) -> None:
         """The next window opens when every lane of the former one has given its tally."""
@@ -189,7 +190,7 @@ class LightRouter:
         checkpoints = EmbeddedCheckpointStore(self._folder)
         letters = EmbeddedLetterStore(self._folder)
 
-        def connect(hello: Callable[[], control.Hello]) -> GrpcControlSession:
+        def connect(hello: Callable[[], to_coordinator.Hello]) -> GrpcControlSession:
             session = _NotingSession(order.coordinator, hello)
             session.notes = self._notes
             return session

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from headgate.adapters.grpc.control import GrpcControlSession
 from headgate.bench.result import Failed
 from headgate.decide.filter.plan import compile_filter
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.subscription import Subscription
 from headgate.services.gateway.subscriptions.registering import CHUNK
 from headgate.tasks import Crew
@@ -48,8 +48,8 @@ class BareGateway:
         self._crew = Crew("bench")
         self._crew.need("gateway", self._listen(), about=self.node_id)
 
-    def _hello(self) -> control.Hello:
-        return control.Hello(role="gateway", node_id=self.node_id, incarnation=self.node_id)
+    def _hello(self) -> to_coordinator.Hello:
+        return to_coordinator.Hello(role="gateway", node_id=self.node_id, incarnation=self.node_id)
 
     async def welcomed(self) -> None:
         await self._welcomed.wait()
@@ -60,10 +60,10 @@ class BareGateway:
         wanted = subscriptions(self.node_id, self._first, self._count)
         sent = 0
         while chunk := tuple(itertools.islice(wanted, CHUNK)):
-            await self._send(control.Register(next(numbers), chunk))
+            await self._send(to_coordinator.Register(next(numbers), chunk))
             sent += 1
             await asyncio.sleep(0)
-        await self._send(control.RegistrationComplete())
+        await self._send(to_coordinator.RegistrationComplete())
         async with self._moved:
             await self._moved.wait_for(
                 lambda: (
@@ -79,23 +79,23 @@ class BareGateway:
         await self._session.close()
         await self._crew.close()
 
-    async def _send(self, message: control.ToCoordinator) -> None:
+    async def _send(self, message: to_coordinator.ToCoordinator) -> None:
         if not await self._session.send(message):
             raise Failed(f"{self.node_id} lost its coordinator")
 
     async def _listen(self) -> None:
         async for message in self._session.messages():
             match message:
-                case control.Welcome():
+                case from_coordinator.Welcome():
                     self._welcomed.set()
-                case control.PushTopology(topology):
-                    await self._session.send(control.AckTopology(topology.generation))
-                case control.Registered(_, revision, errors):
+                case from_coordinator.PushTopology(topology):
+                    await self._session.send(to_coordinator.AckTopology(topology.generation))
+                case from_coordinator.Registered(_, revision, errors):
                     self._answered += 1
                     self._revision = max(self._revision, revision)
                     self._refused = next(iter(errors.values()), "")
                     await self._notify()
-                case control.AdoptionFloor(revision):
+                case from_coordinator.AdoptionFloor(revision):
                     self._floor = revision
                     await self._notify()
                 case _:

@@ -40,7 +40,7 @@ from headgate.model.api import (
     Totals,
     WindowStatus,
 )
-from headgate.model.control import GatewayLink
+from headgate.model.control.reports import GatewayLink
 
 ROWS_MAX = 32
 """Most partitions, moves or lanes that are shown unasked."""

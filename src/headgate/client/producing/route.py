@@ -21,7 +21,8 @@ from headgate.client.producing.connections import Connections
 from headgate.decide.produce import routing_cache
 from headgate.decide.produce.routing_cache import PUBLIC_ADDRESS, Applied, RoutingCache, TopicRoute
 from headgate.model.api import TopologyAnswer
-from headgate.model.control import AckTopology, Hello, PushTopology, Refused
+from headgate.model.control.from_coordinator import PushTopology, Refused
+from headgate.model.control.to_coordinator import AckTopology, Hello
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession
 from headgate.ports.http import OpenCalls

@@ -24,7 +24,7 @@ from headgate.model.api import (
     TopicInfo,
     TopicPartition,
 )
-from headgate.model.control import LATENCY_BUCKETS_S, Latencies
+from headgate.model.control.reports import LATENCY_BUCKETS_S, Latencies
 from headgate.model.overview_api import (
     DoctorSentence,
     LaneFlow,

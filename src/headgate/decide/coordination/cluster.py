@@ -46,9 +46,16 @@ from headgate.decide.coordination.topics import operating, repartitioning, topol
 from headgate.decide.coordination.topics.publishing import Client
 from headgate.decide.coordination.views.rates import Meter
 from headgate.decide.lane.checkpoints import Reset
-from headgate.model import control
 from headgate.model.access import ApiToken
-from headgate.model.control import Hello
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import (
+    ConnectorReports,
+    GatewayReport,
+    IngestReport,
+    LaneReport,
+    RouterReport,
+)
+from headgate.model.control.to_coordinator import Hello
 from headgate.model.event import PartitionRef
 from headgate.model.groups import is_target
 from headgate.model.topology import Owner, Placement
@@ -57,17 +64,17 @@ ABSENCE_MS = 3_000
 """A longer time between two ticks means that the coordinator itself stood still."""
 FENCE_AGAIN_MS = 1_000
 NOTED = (
-    control.AckSubscriptions,
-    control.ConnectorReports,
-    control.GatewayReport,
-    control.IngestReport,
-    control.LaneReport,
-    control.MayClaim,
-    control.Register,
-    control.RegistrationComplete,
-    control.RouterReport,
-    control.StillInHand,
-    control.Unregister,
+    to_coordinator.AckSubscriptions,
+    ConnectorReports,
+    GatewayReport,
+    IngestReport,
+    LaneReport,
+    to_coordinator.MayClaim,
+    to_coordinator.Register,
+    to_coordinator.RegistrationComplete,
+    RouterReport,
+    to_coordinator.StillInHand,
+    to_coordinator.Unregister,
 )
 """What is heard all the time and changes a row of whoever says it, or the subscriptions."""
 
@@ -90,7 +97,7 @@ class Cluster(State):
     def _opened(self, session: int, hello: Hello, now_ms: int) -> list[Effect]:
         learns = self.learning.is_on or self._begins_to_learn(hello)
         if reason := self._refusal(hello, now_ms, learns=learns):
-            return [Send(session, control.Refused(reason)), EndSession(session)]
+            return [Send(session, from_coordinator.Refused(reason)), EndSession(session)]
         effects: list[Effect] = []
         if learns and not self.learning.is_on:
             self.learn(now_ms)
@@ -106,7 +113,7 @@ class Cluster(State):
         if hello.role == "lane":
             effects += windows.lane_opened(self, session, hello, now_ms)
             if troubled := hints.in_trouble(self):
-                effects.append(Send(session, control.TroubledGateways(troubled)))
+                effects.append(Send(session, from_coordinator.TroubledGateways(troubled)))
         elif hello.role == "client":
             self.clients[session] = Client(now_ms, hello.generation)
             effects.append(Send(session, self.out.message))
@@ -143,11 +150,14 @@ class Cluster(State):
         return [
             effect
             for effect in effects
-            if not (isinstance(effect, Send) and isinstance(effect.message, control.PushTopology))
+            if not (
+                isinstance(effect, Send)
+                and isinstance(effect.message, from_coordinator.PushTopology)
+            )
         ]
 
-    def _welcome(self, hello: Hello) -> control.Welcome:
-        return control.Welcome(
+    def _welcome(self, hello: Hello) -> from_coordinator.Welcome:
+        return from_coordinator.Welcome(
             self.coordinator_id,
             self.timing.lease_ms,
             self.timing.check_in_ms,
@@ -172,57 +182,63 @@ class Cluster(State):
         self.lanes.lose(session, now_ms=now_ms)
         return subscribing.settle_floor(self)
 
-    def received(self, session: int, message: control.ToCoordinator, now_ms: int) -> list[Effect]:
+    def received(
+        self, session: int, message: to_coordinator.ToCoordinator, now_ms: int
+    ) -> list[Effect]:
         role = "client" if session in self.clients else self.sessions.get(session, (None, ""))[0]
         if role is None:
             return []  # it was refused, replaced or cut off, and is about to hear of it
         if reason := plausible.message_refusal(self, role, message):
-            return [Send(session, control.Refused(reason)), EndSession(session)]
-        if isinstance(message, control.CheckIn) or role == "client":
+            return [Send(session, from_coordinator.Refused(reason)), EndSession(session)]
+        if isinstance(message, to_coordinator.CheckIn) or role == "client":
             return self._heard(session, message, now_ms)  # no invariant is about that
-        is_row = isinstance(message, control.AckTopology) and not self._awaits_adoption
+        is_row = isinstance(message, to_coordinator.AckTopology) and not self._awaits_adoption
         if (isinstance(message, NOTED) or is_row) and not self._has_consequences(message):
             return checked(self, self._heard(session, message, now_ms))
         return self._heard_whole(session, message, now_ms)
 
-    def _has_consequences(self, message: control.ToCoordinator) -> bool:
+    def _has_consequences(self, message: to_coordinator.ToCoordinator) -> bool:
         """Whether what is merely heard otherwise changes more than a row this time."""
         match message:
-            case control.LaneReport(unclaimed=unclaimed):
+            case LaneReport(unclaimed=unclaimed):
                 return bool(unclaimed)
-            case control.ConnectorReports(reports):
+            case ConnectorReports(reports):
                 return intakes.is_news(self, reports)
             case _:
                 return False
 
-    def _heard(self, session: int, message: control.ToCoordinator, now_ms: int) -> list[Effect]:
+    def _heard(
+        self, session: int, message: to_coordinator.ToCoordinator, now_ms: int
+    ) -> list[Effect]:
         member, lane = self.member_of(session), self.lanes.by_session.get(session)
         for somebody in (member, lane, self.clients.get(session)):
             if somebody is not None:
                 somebody.seen_ms = now_ms
         match message:
-            case control.Goodbye(returns):
+            case to_coordinator.Goodbye(returns):
                 said = membership.goodbye(self, session, now_ms, returns=returns)
                 return self._withheld(said)
-            case control.AckTopology():
+            case to_coordinator.AckTopology():
                 return self._acknowledged(session, message, now_ms)
-            case control.AckSubscriptions(revision) if lane is not None:
+            case to_coordinator.AckSubscriptions(revision) if lane is not None:
                 if revision > self.registry.revision:
                     return []  # of another coordinator
                 self.lanes.acknowledge(session, revision)
                 return moving.started(self, session) + subscribing.settle_floor(self)
-            case control.MayClaim() | control.Claimed() if lane is not None:
+            case to_coordinator.MayClaim() | to_coordinator.Claimed() if lane is not None:
                 return self._claiming(session, message, now_ms)
-            case control.Released(owners) if lane is not None:
+            case to_coordinator.Released(owners) if lane is not None:
                 released = moving.released(self, session, owners, now_ms)
                 return released + resetting.released(self, owners)
-            case control.LaneReport() if lane is not None:
+            case LaneReport() if lane is not None:
                 return self._lane_reported(session, message, now_ms)
-            case control.EpochTooLow(ref, epoch, own) if member is not None and is_target(ref):
+            case to_coordinator.EpochTooLow(ref, epoch, own) if member is not None and is_target(
+                ref
+            ):
                 return sharing.overtaken(self, member.hello.node_id, ref, epoch, own=own)
-            case control.EpochTooLow(ref, epoch) if member is not None:
+            case to_coordinator.EpochTooLow(ref, epoch) if member is not None:
                 return self._log_overtaken(member, ref, epoch)
-            case control.IngestReport(heads, earliest):
+            case IngestReport(heads, earliest):
                 self.heads.update(heads)
                 self.earliest.update(earliest)
                 for ref, head in heads:
@@ -235,7 +251,7 @@ class Cluster(State):
 
     _heard_whole = whole(_heard)
 
-    def _lane_reported(self, session: int, report: control.LaneReport, now_ms: int) -> list[Effect]:
+    def _lane_reported(self, session: int, report: LaneReport, now_ms: int) -> list[Effect]:
         lane = self.lanes.by_session[session]
         self.lanes.keep(session, {p.ref for p in report.partitions}, now_ms=now_ms)
         lane.load.read(report.cpu_s, now_ms)
@@ -245,51 +261,51 @@ class Cluster(State):
         return hints.reported(self, lane, report) + self._unclaimable(report.unclaimed)
 
     def _claiming(
-        self, session: int, message: control.MayClaim | control.Claimed, now_ms: int
+        self, session: int, message: to_coordinator.MayClaim | to_coordinator.Claimed, now_ms: int
     ) -> list[Effect]:
-        if isinstance(message, control.MayClaim):
-            return [Send(session, control.ClaimNow(message.number))]
+        if isinstance(message, to_coordinator.MayClaim):
+            return [Send(session, from_coordinator.ClaimNow(message.number))]
         owners, asked_ms = message.owners, message.asked_ms
         claimed = windows.lane_claimed(self, session, owners, asked_ms, now_ms)
         return claimed + moving.started(self, session) + subscribing.settle_floor(self)
 
     def _member_said(
-        self, member: Member, session: int, message: control.ToCoordinator, now_ms: int
+        self, member: Member, session: int, message: to_coordinator.ToCoordinator, now_ms: int
     ) -> list[Effect]:
         node_id = member.hello.node_id
         match message:
-            case control.Register():
+            case to_coordinator.Register():
                 return subscribing.register(self, node_id, session, message, now_ms)
-            case control.Unregister():
+            case to_coordinator.Unregister():
                 return subscribing.unregister(self, node_id, session, message)
-            case control.RegistrationComplete():
+            case to_coordinator.RegistrationComplete():
                 consuming.all_named(self, node_id, now_ms)
                 return subscribing.registration_complete(self, member.hello)
-            case control.JoinGroup():
+            case to_coordinator.JoinGroup():
                 return consuming.join(self, session, node_id, message, now_ms)
-            case control.LeaveGroup():
+            case to_coordinator.LeaveGroup():
                 return consuming.leave(self, node_id, message, now_ms)
-            case control.Released(owners):
+            case to_coordinator.Released(owners):
                 return sharing.released(self, owners, now_ms)
-            case control.StillInHand(owner):
+            case to_coordinator.StillInHand(owner):
                 sharing.still_in_hand(self, owner, now_ms)
-            case control.NoRoom(owner):
+            case to_coordinator.NoRoom(owner):
                 return sharing.declined(self, node_id, owner, now_ms)
-            case control.ConnectorReports() | control.ConnectorTooLow():
+            case ConnectorReports() | to_coordinator.ConnectorTooLow():
                 return intakes.told(self, node_id, message, now_ms)
-            case control.Recall(topology, known, revision):
+            case to_coordinator.Recall(topology, known, revision):
                 recalled = tokens.recalled(self, known, revision)
                 role = member.hello.role
                 return recalled + membership.recalled(self, role, topology, now_ms)
-            case control.GatewayReport() | control.RouterReport():
+            case GatewayReport() | RouterReport():
                 was_starting = member.is_starting
                 member.report = message
-                if isinstance(message, control.GatewayReport):
+                if isinstance(message, GatewayReport):
                     self.registry.renew(node_id, now_ms)
                 if was_starting and not member.is_starting:
                     moving.plan_soon(self, now_ms)
                 return windows.all_read(self, node_id)
-            case control.EndMyWindow(window, reason):
+            case to_coordinator.EndMyWindow(window, reason):
                 self.window_ends.end(member.hello.incarnation, window, for_good=True)
                 return windows.end_window(self, node_id, reason, hand_over=False)
             case _:
@@ -302,7 +318,7 @@ class Cluster(State):
         return bool(self.unassigned) or repartitioning.is_under_way(self)
 
     def _acknowledged(
-        self, session: int, message: control.AckTopology, now_ms: int
+        self, session: int, message: to_coordinator.AckTopology, now_ms: int
     ) -> list[Effect]:
         generation = message.generation
         if generation > self.generation:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from headgate.decide.lane.checkpoints import Reset
 from headgate.errors import HeadgateError
-from headgate.model.control import FromCoordinator
+from headgate.model.control.from_coordinator import FromCoordinator
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group
 from headgate.model.stored import StoredState

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from headgate.decide.operations.supervision import RestartPolicy
-from headgate.model.control import Hello
+from headgate.model.control.to_coordinator import Hello
 
 BLAMED_MAX = 2
 """So many terms may end by what one process says before the next one goes on without it."""

@@ -19,10 +19,18 @@ from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topics import topic_rules
 from headgate.decide.log.lineage import contradictions
 from headgate.decide.planning.starting_point import WEIGHT_MAX, WEIGHT_MIN, is_weight
-from headgate.model import control
 from headgate.model.api import MAX_PARTITIONS, NAME_PATTERN
 from headgate.model.connector import ConnectorReport, intake_ref
-from headgate.model.control import Hello, JoinGroup, SessionRole, ToCoordinator
+from headgate.model.control import to_coordinator
+from headgate.model.control.message import Message
+from headgate.model.control.reports import (
+    ConnectorReports,
+    GatewayReport,
+    IngestReport,
+    LaneReport,
+    RouterReport,
+)
+from headgate.model.control.to_coordinator import Hello, JoinGroup, SessionRole, ToCoordinator
 from headgate.model.event import PartitionRef
 from headgate.model.groups import MAX_TARGETS, Group, group_id, is_target
 from headgate.model.topology import Owner, Topic, Topology
@@ -32,29 +40,29 @@ NUMBERS_END = 1 << 62
 above one of them is still within the 64 bits that streams and stores have for a number."""
 NAME_CHARS_MAX = 200
 
-_SPEAKERS: Mapping[type[control.Message], Collection[str]] = {
-    control.IngestReport: ("ingest",),
-    control.ConnectorReports: ("ingest",),
-    control.ConnectorTooLow: ("ingest",),
-    control.RouterReport: ("router",),
-    control.EndMyWindow: ("router",),
-    control.AckSubscriptions: ("lane",),
-    control.Claimed: ("lane",),
-    control.MayClaim: ("lane",),
-    control.LaneReport: ("lane",),
-    control.Released: ("lane", "gateway"),
-    control.EpochTooLow: ("ingest", "gateway"),
-    control.StillInHand: ("gateway",),
-    control.Evidence: ("lane", "gateway"),
-    control.NoRoom: ("gateway",),
-    control.GatewayReport: ("gateway",),
-    control.Register: ("gateway",),
-    control.Unregister: ("gateway",),
-    control.RegistrationComplete: ("gateway",),
-    control.JoinGroup: ("gateway",),
-    control.LeaveGroup: ("gateway",),
+_SPEAKERS: Mapping[type[Message], Collection[str]] = {
+    IngestReport: ("ingest",),
+    ConnectorReports: ("ingest",),
+    to_coordinator.ConnectorTooLow: ("ingest",),
+    RouterReport: ("router",),
+    to_coordinator.EndMyWindow: ("router",),
+    to_coordinator.AckSubscriptions: ("lane",),
+    to_coordinator.Claimed: ("lane",),
+    to_coordinator.MayClaim: ("lane",),
+    LaneReport: ("lane",),
+    to_coordinator.Released: ("lane", "gateway"),
+    to_coordinator.EpochTooLow: ("ingest", "gateway"),
+    to_coordinator.StillInHand: ("gateway",),
+    to_coordinator.Evidence: ("lane", "gateway"),
+    to_coordinator.NoRoom: ("gateway",),
+    GatewayReport: ("gateway",),
+    to_coordinator.Register: ("gateway",),
+    to_coordinator.Unregister: ("gateway",),
+    to_coordinator.RegistrationComplete: ("gateway",),
+    to_coordinator.JoinGroup: ("gateway",),
+    to_coordinator.LeaveGroup: ("gateway",),
     # What a coordinator without memory believes: a client could have it believe anything.
-    control.Recall: ("ingest", "router", "gateway"),
+    to_coordinator.Recall: ("ingest", "router", "gateway"),
 }
 """Who says what; the rest (that one is alive, leaves, or has applied a topology) anybody may say.
 """
@@ -88,22 +96,22 @@ def message_refusal(state: State, role: SessionRole, message: ToCoordinator) -> 
             "everywhere"
         )
     match message:
-        case control.AckTopology() if role != "ingest":
+        case to_coordinator.AckTopology() if role != "ingest":
             if message.undropped or message.unopened or message.sealed:
                 return f"a {role} opens, seals and drops no log partitions"
-        case control.EpochTooLow(ref, epoch, own):
+        case to_coordinator.EpochTooLow(ref, epoch, own):
             if is_target(ref) != (role == "gateway"):
                 who = "a gateway" if role == "gateway" else "an ingest node"
                 return f"{who} has nothing to do with {str(ref)[:NAME_CHARS_MAX]}"
             if not _is_number(epoch) or not _is_number(own):
                 return f"epoch {epoch} of {ref} is beyond what anybody can count to"
-        case control.ConnectorTooLow(name, epoch, own):
+        case to_coordinator.ConnectorTooLow(name, epoch, own):
             if not _is_number(epoch) or not _is_number(own):
                 short = name[:NAME_CHARS_MAX]
                 return f"epoch {epoch} of {short} is beyond what anybody can count to"
-        case control.ConnectorReports(reports):
+        case ConnectorReports(reports):
             return _reports_refusal(reports)
-        case control.Recall(topology) if state.learning.is_on:
+        case to_coordinator.Recall(topology) if state.learning.is_on:
             return _topology_refusal(topology)
         case _:
             pass

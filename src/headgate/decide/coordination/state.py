@@ -28,7 +28,8 @@ from headgate.decide.coordination.views.rates import Meter
 from headgate.decide.planning.gateway_ring import ring_of
 from headgate.model.access import ApiToken
 from headgate.model.connector import Connector
-from headgate.model.control import PushTopology, SessionRole
+from headgate.model.control.from_coordinator import PushTopology
+from headgate.model.control.to_coordinator import SessionRole
 from headgate.model.event import PartitionRef
 from headgate.model.stored import KeptGateway, ReadAgain, StoredState
 from headgate.model.topology import GatewayRing, Node, Owner, Role, Topic, Topology

@@ -10,7 +10,7 @@ an argument; attempts come one after the other, as the pipeline of a gateway mak
 
 from __future__ import annotations
 
-from headgate.model.control import BreakerState
+from headgate.model.control.reports import BreakerState
 
 NEVER = float("inf")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.model.control import PressureLevel
+from headgate.model.control.reports import PressureLevel
 
 
 @dataclass(frozen=True, slots=True)

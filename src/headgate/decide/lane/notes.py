@@ -16,7 +16,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headgate.model.control import PushTopology, SubscriptionChanges, SubscriptionSnapshot
+from headgate.model.control.from_coordinator import (
+    PushTopology,
+    SubscriptionChanges,
+    SubscriptionSnapshot,
+)
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.notes import Claims, Entry, Holds, Left, Waits
 from headgate.model.subscription import Subscription

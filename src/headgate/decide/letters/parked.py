@@ -27,7 +27,7 @@ from headgate.decide.delivery.steps import Aside, Redrive
 from headgate.decide.letters.last_letters import Joining
 from headgate.decide.letters.pacing import Pacing
 from headgate.decide.letters.parked_partitions import Behind, Page
-from headgate.model.control import PressureLevel
+from headgate.model.control.reports import PressureLevel
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
 from headgate.model.letters import LetterReason

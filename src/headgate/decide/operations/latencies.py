@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from headgate.model.control import LATENCY_BUCKETS_S, Latencies
+from headgate.model.control.reports import LATENCY_BUCKETS_S, Latencies
 
 SIZE = len(LATENCY_BUCKETS_S) + 1
 

@@ -36,7 +36,7 @@ from headgate.lane.holding import Holding
 from headgate.lane.letters.asked import Asked
 from headgate.lane.letters.redriving import Redriving
 from headgate.lane.letters.writing import LetterWriter
-from headgate.model.control import GatewayLink
+from headgate.model.control.reports import GatewayLink
 from headgate.model.delivery import Delivery, DeliveryAnswer, Verdict
 from headgate.model.event import PartitionRef
 from headgate.ports.letters import LetterStore

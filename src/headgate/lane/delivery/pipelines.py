@@ -28,7 +28,7 @@ from headgate.lane.holding import Holding
 from headgate.lane.letters.retrying import Retrying
 from headgate.lane.letters.writing import LetterWriter
 from headgate.lane.subscriptions.matching import Matching
-from headgate.model.control import GatewayLink
+from headgate.model.control.reports import GatewayLink
 from headgate.model.delivery import Delivery, Verdict
 from headgate.model.event import PartitionRef
 from headgate.model.lanes import LaneSettings

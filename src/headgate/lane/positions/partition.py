@@ -15,7 +15,7 @@ from headgate.decide.delivery.retrying import Backoff
 from headgate.decide.delivery.settling import Outcome, SettleTracker
 from headgate.decide.portions import Portion
 from headgate.errors import HeadgateError, HistoryLost
-from headgate.model.control import PartitionReport, PartitionState
+from headgate.model.control.reports import PartitionReport, PartitionState
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, Record
 from headgate.model.position import Position

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from headgate.decide.matching.index import MatchIndex
-from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
+from headgate.model.control.from_coordinator import SubscriptionChanges, SubscriptionSnapshot
 from headgate.model.event import PartitionRef
 from headgate.model.subscription import Subscription
 from headgate.ports.machine import Machine

@@ -13,7 +13,7 @@ import math
 import structlog
 
 from headgate.lane.life import STANDING, Awaited, Standing, StandingEvent
-from headgate.model import control
+from headgate.model.control import to_coordinator
 from headgate.ports.control import ControlSession
 from headgate.telemetry import LogLine
 
@@ -62,7 +62,7 @@ class Hearing:
                 asked_s = loop.time()
                 self._answered.clear()
                 self._questions += 1
-                await session.send(control.MayClaim(self._questions))
+                await session.send(to_coordinator.MayClaim(self._questions))
                 async with asyncio.timeout(HEARD_S):
                     await self._answered.wait()
                 self._heard_s = max(self._heard_s, asked_s)

@@ -27,7 +27,7 @@ from headgate.model.account import (
     Testimony,
 )
 from headgate.model.api import TopicPartition
-from headgate.model.control import AskEvidence
+from headgate.model.control.from_coordinator import AskEvidence
 from headgate.model.event import PartitionRef
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.letters import Letter, LetterQuery

@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Callable, Collection, Mapping
 
 from headgate.errors import Overloaded
-from headgate.model.control import AskEvidence, Evidence
+from headgate.model.control.from_coordinator import AskEvidence
+from headgate.model.control.to_coordinator import Evidence
 from headgate.ports.control import ControlStream
 
 AT_ONCE = 8

@@ -30,7 +30,7 @@ from headgate.decide.coordination.views.status import (
 from headgate.decide.produce.unknown_topic import unknown_topic
 from headgate.errors import Fenced, HeadgateError, NotFound, NotNow, StorageFailed
 from headgate.model import api
-from headgate.model.control import Latencies
+from headgate.model.control.reports import Latencies
 from headgate.model.event import PartitionRef
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.letters import Fences

@@ -27,7 +27,8 @@ from headgate.decide.links.passes import PassKeeper
 from headgate.decide.operations.supervision import RestartPolicy
 from headgate.errors import Fenced, HeadgateError, NotNow, OperatorError, PortInUse
 from headgate.model.addresses import ANY_HOST
-from headgate.model.control import Hello, NotLeader, Refused
+from headgate.model.control.from_coordinator import NotLeader, Refused
+from headgate.model.control.to_coordinator import Hello
 from headgate.model.event import PartitionRef
 from headgate.model.leader import Leader
 from headgate.model.stored import StoredState

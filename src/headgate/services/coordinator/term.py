@@ -33,14 +33,13 @@ from headgate.decide.coordination.topics import operating
 from headgate.decide.coordination.views.status import Stored, unreported
 from headgate.decide.log.lineage import lineage_of
 from headgate.errors import Fenced, HeadgateError, InvalidRequest, NotNow, StorageFailed
-from headgate.model.control import (
+from headgate.model.control.from_coordinator import CheckedIn, Refused
+from headgate.model.control.to_coordinator import (
     AckTopology,
-    CheckedIn,
     CheckIn,
     Evidence,
     Goodbye,
     Hello,
-    Refused,
     ToCoordinator,
 )
 from headgate.model.event import PartitionRef

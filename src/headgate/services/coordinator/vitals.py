@@ -18,7 +18,7 @@ from headgate.metrics.exposing import Told
 from headgate.metrics.roles import CoordinatorMetrics
 from headgate.model import api
 from headgate.model.connector import ConnectorState
-from headgate.model.control import Latencies
+from headgate.model.control.reports import Latencies
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.machine import Machine
 from headgate.release import release

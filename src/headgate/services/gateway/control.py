@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Callable
 
 from headgate import errors
 from headgate.decide.produce.unknown_topic import unknown_topic
-from headgate.model.control import FromCoordinator, ToCoordinator, Welcome
+from headgate.model.control.from_coordinator import FromCoordinator, Welcome
+from headgate.model.control.to_coordinator import ToCoordinator
 from headgate.model.topology import Topic, Topology
 from headgate.ports.control import ControlSession
 

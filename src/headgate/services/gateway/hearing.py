@@ -17,24 +17,26 @@ import structlog
 
 from headgate import errors
 from headgate.model.access import ApiToken
-from headgate.model.control import (
-    AckTopology,
+from headgate.model.control.from_coordinator import (
     AdoptionFloor,
     AskEvidence,
     AssignTargets,
-    Evidence,
     FromCoordinator,
     LetGo,
     PushTokens,
     PushTopology,
-    Recall,
     RefuseConsumer,
     Refused,
     Registered,
-    RegistrationComplete,
     Restart,
-    ToCoordinator,
     Welcome,
+)
+from headgate.model.control.to_coordinator import (
+    AckTopology,
+    Evidence,
+    Recall,
+    RegistrationComplete,
+    ToCoordinator,
 )
 from headgate.model.topology import Topology
 from headgate.ports.control import ControlSession

@@ -27,7 +27,8 @@ from headgate.decide.produce.room import Room
 from headgate.metrics.roles import GatewayMetrics
 from headgate.model.addresses import reachable
 from headgate.model.api import Health
-from headgate.model.control import GatewayReport, Hello
+from headgate.model.control.reports import GatewayReport
+from headgate.model.control.to_coordinator import Hello
 from headgate.model.web_files import WebFiles
 from headgate.ports.audit import AuditTrail, NoAuditTrail
 from headgate.ports.checkpoints import CheckpointStore

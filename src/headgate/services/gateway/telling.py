@@ -10,7 +10,8 @@ import structlog
 
 from headgate.decide.explaining.standing import stand_of
 from headgate.decide.feed.recent_ids import RecentIds
-from headgate.model.control import AskEvidence, Evidence
+from headgate.model.control.from_coordinator import AskEvidence
+from headgate.model.control.to_coordinator import Evidence
 from headgate.model.event import PartitionRef
 from headgate.model.evidence import ASKED_MAX, GatewayAccount, Whereabouts
 from headgate.services.gateway.evidence import GatewayEvidence

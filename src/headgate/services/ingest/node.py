@@ -24,20 +24,16 @@ from headgate.metrics.roles import IngestMetrics
 from headgate.model.access import ApiToken
 from headgate.model.addresses import reachable
 from headgate.model.api import Health, ProduceAnswer, ProduceRequest, ProduceResult
-from headgate.model.control import (
-    AckTopology,
-    ConnectorReports,
-    EpochTooLow,
+from headgate.model.control.from_coordinator import (
     FromCoordinator,
-    Hello,
-    IngestReport,
     PushTokens,
     PushTopology,
-    Recall,
     Refused,
     Restart,
     Welcome,
 )
+from headgate.model.control.reports import ConnectorReports, IngestReport
+from headgate.model.control.to_coordinator import AckTopology, EpochTooLow, Hello, Recall
 from headgate.model.http import JSON, Request, Response, Route, json_response
 from headgate.model.topology import Topology
 from headgate.ports.audit import AuditTrail, NoAuditTrail

@@ -20,7 +20,7 @@ from headgate import errors
 from headgate.decide.delivery import lost_logs as history
 from headgate.decide.log.lineage import is_same_version
 from headgate.decide.produce.unknown_topic import SHOWN, unknown_topic
-from headgate.model.control import Sealed
+from headgate.model.control.to_coordinator import Sealed
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner, Topic, Topology
 from headgate.ports.log import Extent, LogWriter

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import structlog
 
 from headgate.errors import StorageFailed
-from headgate.model.control import Assign
+from headgate.model.control.from_coordinator import Assign
 from headgate.model.notes import RouterMemory
 from headgate.model.topology import Owner, Topology
 from headgate.ports.notes import RouterNotes

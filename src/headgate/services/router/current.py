@@ -12,7 +12,7 @@ import structlog
 from headgate.decide.delivery.retrying import Backoff
 from headgate.decide.lane.window_shares import OpenWindow, Patience, overdue_s
 from headgate.metrics.roles import RouterMetrics
-from headgate.model.control import Assign
+from headgate.model.control.from_coordinator import Assign
 from headgate.model.lanes import LaneTally, WindowPlan
 from headgate.ports.windows import WindowsDied
 from headgate.telemetry import LogLine

@@ -9,7 +9,7 @@ from pathlib import Path
 from headgate.decide.lane.notes import nobody_reads
 from headgate.decide.lane.window_shares import Patience, plan_lanes
 from headgate.decide.links.passes import Passes
-from headgate.model.control import Assign
+from headgate.model.control.from_coordinator import Assign
 from headgate.model.lanes import LaneSettings, LaneSpec, WindowPlan
 
 NOTHING_NOTED = (

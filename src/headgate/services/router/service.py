@@ -25,9 +25,10 @@ from headgate.decide.lane.router_life import LIFE, Event, State, is_stopping, wo
 from headgate.decide.operations.health import RouterView
 from headgate.decide.states import Life
 from headgate.metrics.roles import RouterMetrics
-from headgate.model import control
 from headgate.model.access import ApiToken
 from headgate.model.addresses import reachable
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.reports import RouterReport
 from headgate.model.lanes import LaneTally, WindowPlan
 from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.machine import Machine
@@ -226,7 +227,9 @@ class Router:
 
     async def _ask_for_the_end(self) -> None:
         """Asked again after a broken stream: lanes hear of it from the coordinator alone."""
-        await self._stream.send(control.EndMyWindow(self._bearings.window, "the router stops"))
+        await self._stream.send(
+            to_coordinator.EndMyWindow(self._bearings.window, "the router stops")
+        )
 
     # --- windows ---------------------------------------------------------------------------------
 
@@ -260,9 +263,9 @@ class Router:
 
     # --- the coordinator -------------------------------------------------------------------------
 
-    def _hello(self) -> control.Hello:
+    def _hello(self) -> to_coordinator.Hello:
         settings, bearings = self._settings, self._bearings
-        return control.Hello(
+        return to_coordinator.Hello(
             role="router",
             node_id=settings.node_id,
             incarnation=settings.incarnation,
@@ -274,35 +277,35 @@ class Router:
             weight=settings.weight,
         )
 
-    async def _listen(self, messages: AsyncIterator[control.FromCoordinator]) -> None:
+    async def _listen(self, messages: AsyncIterator[from_coordinator.FromCoordinator]) -> None:
         async for message in messages:
             match message:
-                case control.Welcome():
+                case from_coordinator.Welcome():
                     await self._welcomed(message)
-                case control.Assign():
+                case from_coordinator.Assign():
                     self._bearings.assign(message)
                     self._news.tell()
                     await self._bearings.note(message)
-                case control.PushTopology(topology):
+                case from_coordinator.PushTopology(topology):
                     self._bearings.apply(topology)
-                    await self._stream.send(control.AckTopology(topology.generation))
-                case control.AllRead():
+                    await self._stream.send(to_coordinator.AckTopology(topology.generation))
+                case from_coordinator.AllRead():
                     self._life.meets(Event.ALL_READ)
                     self._news.tell()
-                case control.EndWindow(reason, _, number):
+                case from_coordinator.EndWindow(reason, _, number):
                     window = number or self._bearings.window
                     self._current.told_to_end(window, now_s=self._loop.time())
                     log.info(LogLine.WINDOW_ENDS, window=window, reason=reason)
-                case control.PushTokens(tokens, revision):
+                case from_coordinator.PushTokens(tokens, revision):
                     self._learn(tokens, revision)
-                case control.Restart():
+                case from_coordinator.Restart():
                     self._restart.set()
-                case control.Refused(reason):
+                case from_coordinator.Refused(reason):
                     log.warning(LogLine.REFUSED, reason=reason)
                 case _:
                     pass
 
-    async def _welcomed(self, welcome: control.Welcome) -> None:
+    async def _welcomed(self, welcome: from_coordinator.Welcome) -> None:
         self._stream.welcomed(welcome.url)
         self._news.tell()
         if self._is_stopping():
@@ -310,7 +313,7 @@ class Router:
         if welcome.learning:
             principals = self._ports.principals
             known = ((), 0) if principals is None else principals.told
-            await self._stream.send(control.Recall(self._bearings.topology, *known))
+            await self._stream.send(to_coordinator.Recall(self._bearings.topology, *known))
         self._learn(welcome.tokens, welcome.tokens_revision)
         await self._report()
 
@@ -320,7 +323,7 @@ class Router:
 
     async def _report(self) -> None:
         said, change_ms = word(self._life.state), round(self._current.change_ms, 1)
-        await self._stream.send(control.RouterReport(said, self._bearings.window, change_ms))
+        await self._stream.send(RouterReport(said, self._bearings.window, change_ms))
 
     # --- how it fares ----------------------------------------------------------------------------
 

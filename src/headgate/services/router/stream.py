@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from headgate.model.control import FromCoordinator, ToCoordinator
+from headgate.model.control.from_coordinator import FromCoordinator
+from headgate.model.control.to_coordinator import ToCoordinator
 from headgate.ports.control import ControlSession, HelloSource
 
 Connect = Callable[[HelloSource], ControlSession]

@@ -19,8 +19,9 @@ from headgate.decide.coordination.effects import Effect
 from headgate.decide.coordination.sources.ownership import NOBODY
 from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topics.topology_changes import changed
-from headgate.model import control
 from headgate.model.connector import Connector, ConnectorReport, Snapshot, intake_ref
+from headgate.model.control import to_coordinator
+from headgate.model.control.reports import ConnectorReports
 from headgate.model.topology import Owner, Topology
 
 # --- members come and go -----------------------------------------------------------------------
@@ -45,10 +46,10 @@ def release(state: State, node_id: str) -> None:
 def told(
     state: State,
     node_id: str,
-    message: control.ConnectorReports | control.ConnectorTooLow,
+    message: ConnectorReports | to_coordinator.ConnectorTooLow,
     now_ms: int,
 ) -> list[Effect]:
-    if isinstance(message, control.ConnectorReports):
+    if isinstance(message, ConnectorReports):
         return _reported(state, node_id, message.reports, now_ms)
     return _overtaken(state, node_id, message)
 
@@ -125,7 +126,7 @@ def last_heard(state: State, name: str) -> Heard | None:
     return heard if is_present else None
 
 
-def _overtaken(state: State, node_id: str, said: control.ConnectorTooLow) -> list[Effect]:
+def _overtaken(state: State, node_id: str, said: to_coordinator.ConnectorTooLow) -> list[Effect]:
     """The stores have met a connector under a higher epoch than was given out, or under this one
     from somebody else: go above it. A former reader has only met its successor.
 

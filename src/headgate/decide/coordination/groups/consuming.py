@@ -20,7 +20,7 @@ from headgate.decide.coordination.sources.handoffs import Handoff
 from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topics.topology_changes import changed
 from headgate.errors import HeadgateError, NotNow, UnknownTopic
-from headgate.model import control
+from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.groups import group_id
 from headgate.model.topology import Owner
 
@@ -28,7 +28,7 @@ from headgate.model.topology import Owner
 
 
 def join(
-    state: State, session: int, gateway_id: str, message: control.JoinGroup, now_ms: int
+    state: State, session: int, gateway_id: str, message: to_coordinator.JoinGroup, now_ms: int
 ) -> list[Effect]:
     groups = state.groups
     key = group_id(message.topic, message.group), message.consumer
@@ -92,7 +92,9 @@ def _renew(
     return touched
 
 
-def leave(state: State, gateway_id: str, message: control.LeaveGroup, now_ms: int) -> list[Effect]:
+def leave(
+    state: State, gateway_id: str, message: to_coordinator.LeaveGroup, now_ms: int
+) -> list[Effect]:
     consumer = state.groups.consumers.get((message.group_id, message.consumer))
     if consumer is None or consumer.gateway_id != gateway_id:
         return []
@@ -202,5 +204,5 @@ def _without_strangers(state: State, owners: Sequence[Owner]) -> list[Effect]:
     return changed(state) + sharing.assign(state, touched)
 
 
-def _refused(key: Key, incarnation: str, error: HeadgateError) -> control.RefuseConsumer:
-    return control.RefuseConsumer(*key, incarnation, error.code, error.message)
+def _refused(key: Key, incarnation: str, error: HeadgateError) -> from_coordinator.RefuseConsumer:
+    return from_coordinator.RefuseConsumer(*key, incarnation, error.code, error.message)

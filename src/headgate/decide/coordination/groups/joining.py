@@ -11,7 +11,7 @@ from headgate.decide.groups.targets import DEFAULT_KEYS, targets_for
 from headgate.decide.produce.unknown_topic import unknown_topic
 from headgate.errors import HeadgateError, InvalidRequest, NotNow, TooLarge
 from headgate.model.api import NAME_PATTERN, NAME_RULE
-from headgate.model.control import JoinGroup
+from headgate.model.control.to_coordinator import JoinGroup
 from headgate.model.groups import Group
 
 MAX_GROUPS = 1_000

@@ -22,7 +22,7 @@ from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topics.topology_changes import changed
 from headgate.decide.planning.plan import plan
 from headgate.decide.planning.starting_point import Candidate
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from headgate.model.event import PartitionRef
 from headgate.model.groups import Group
 from headgate.model.topology import Move, Owner
@@ -257,7 +257,7 @@ def assign(state: State, keys: Iterable[Key]) -> list[Effect]:
             continue
         owners = tuple(state.groups.owned_by(key))
         group = state.groups.by_id[key[0]]
-        message = control.AssignTargets(group, consumer.id, consumer.incarnation, owners)
+        message = from_coordinator.AssignTargets(group, consumer.id, consumer.incarnation, owners)
         effects.append(Send(session, message))
         leaving += [owner for owner in owners if owner.ref in state.groups.handoffs.by_ref]
     # Whoever was asked before may have lost the question with its stream.
@@ -271,6 +271,6 @@ def _let_go(state: State, owners: Iterable[Owner]) -> list[Effect]:
         if consumer is not None and (session := session_of(state, consumer)) is not None:
             asked.setdefault(session, []).append(owner)
     return [
-        Send(session, control.LetGo(tuple(leaving), settle=True))
+        Send(session, from_coordinator.LetGo(tuple(leaving), settle=True))
         for session, leaving in sorted(asked.items())
     ]

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from headgate.decide.coordination.effects import Effect, Send
 from headgate.decide.coordination.lanes.lanes import Lane
 from headgate.decide.coordination.state import State
-from headgate.model.control import LaneReport, LettersRevived, TroubledGateways
+from headgate.model.control.from_coordinator import LettersRevived, TroubledGateways
+from headgate.model.control.reports import LaneReport
 from headgate.model.event import PartitionRef
 
 

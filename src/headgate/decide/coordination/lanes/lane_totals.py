@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from headgate.decide.operations.latencies import plus, since
-from headgate.model.control import GatewayLink, Hello, LaneReport, Latencies
+from headgate.model.control.reports import GatewayLink, LaneReport, Latencies
+from headgate.model.control.to_coordinator import Hello
 
 LANE_COUNTS = (
     "read",

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from headgate.decide.coordination.views.rates import Meter
-from headgate.model.control import Hello, LaneReport, PartitionReport
+from headgate.model.control.reports import LaneReport, PartitionReport
+from headgate.model.control.to_coordinator import Hello
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.topology import Owner
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.model.control import Hello
+from headgate.model.control.to_coordinator import Hello
 
 
 @dataclass(slots=True)

@@ -14,8 +14,9 @@ from headgate.decide.coordination.effects import Effect, Send
 from headgate.decide.coordination.lanes.lanes import Lane
 from headgate.decide.coordination.members.members import Member
 from headgate.decide.coordination.state import State
-from headgate.model import control
-from headgate.model.control import Hello
+from headgate.model.control import from_coordinator
+from headgate.model.control.reports import RouterReport
+from headgate.model.control.to_coordinator import Hello
 from headgate.model.topology import Owner
 
 
@@ -88,17 +89,19 @@ def all_read(state: State, node_id: str) -> list[Effect]:
     is_read = bool(owned) and all(
         owner.ref in running or owner.ref in state.unclaimed for owner in owned
     )
-    return [Send(router.session, control.AllRead())] if is_read else []
+    return [Send(router.session, from_coordinator.AllRead())] if is_read else []
 
 
 def ask_for_proof(state: State, now_ms: int) -> list[Effect]:
-    return [Send(session, control.Prove(now_ms)) for session in state.lanes.to_prove(now_ms)]
+    return [
+        Send(session, from_coordinator.Prove(now_ms)) for session in state.lanes.to_prove(now_ms)
+    ]
 
 
 def not_theirs(session: int, said: Sequence[Owner], owns: Sequence[Owner]) -> list[Effect]:
     """Tell a lane what of all that it speaks of is somebody else's."""
     lost = tuple(owner for owner in said if owner not in owns)
-    return [Send(session, control.LetGo(lost, settle=False))] if lost else []
+    return [Send(session, from_coordinator.LetGo(lost, settle=False))] if lost else []
 
 
 def _out_of_date(state: State, owners: Sequence[Owner], now_ms: int) -> list[Effect]:
@@ -128,7 +131,7 @@ def _readable(state: State, hello: Hello, planned: Sequence[Owner], *, learns: b
 def overtaken(taken: Mapping[int, Sequence[Owner]]) -> list[Effect]:
     """Tell lanes what isn't theirs any more."""
     return [
-        Send(session, control.LetGo(tuple(owners), settle=False))
+        Send(session, from_coordinator.LetGo(tuple(owners), settle=False))
         for session, owners in sorted(taken.items())
     ]
 
@@ -142,7 +145,7 @@ def let_go(state: State, owners: Sequence[Owner]) -> list[Effect]:
         if session is not None and _is_releasing(state, owner):
             asked.setdefault(session, []).append(owner)
     return [
-        Send(session, control.LetGo(tuple(leaving), settle=True))
+        Send(session, from_coordinator.LetGo(tuple(leaving), settle=True))
         for session, leaving in asked.items()
     ]
 
@@ -168,11 +171,11 @@ def end_window(
         if not (lane.told_to_end and hand_over):
             lane.told_to_end = True
             newest = max(newest, lane.hello.window)
-            effects.append(Send(session, control.EndWindow(reason, hand_over)))
+            effects.append(Send(session, from_coordinator.EndWindow(reason, hand_over)))
     router = state.members.get(router_id)
     if effects and router is not None and router.session is not None:
         # So that it can expect the tallies, but not those of a window that has yet to start.
-        effects.append(Send(router.session, control.EndWindow(reason, hand_over, newest)))
+        effects.append(Send(router.session, from_coordinator.EndWindow(reason, hand_over, newest)))
     return effects
 
 
@@ -222,6 +225,6 @@ def _could_read(state: State, router: Member) -> bool:
     return (
         router.session is not None
         and router.hello.node_id not in state.unassigned
-        and isinstance(router.report, control.RouterReport)
+        and isinstance(router.report, RouterReport)
         and router.report.state == "ready"
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.decide.planning.plan import Strategy, check_imbalance
-from headgate.model import control
-from headgate.model.control import Hello
+from headgate.model.control.reports import GatewayReport, RouterReport
+from headgate.model.control.to_coordinator import Hello
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Node, Owner, Role
 
@@ -79,7 +79,7 @@ class Member:
     """The last assignment that gave the router something; windows planned before it must end."""
     told: frozenset[Owner] = frozenset()
     """What the router was last told that it has."""
-    report: control.GatewayReport | control.RouterReport | None = None
+    report: GatewayReport | RouterReport | None = None
     undropped: frozenset[str] = frozenset()
     """Deleted topics of which this ingest node couldn't drop everything yet."""
     unopened: frozenset[PartitionRef] = frozenset()
@@ -88,7 +88,7 @@ class Member:
     @property
     def is_starting(self) -> bool:
         """True for a router whose Spark isn't warm yet: what it gets would wait for that."""
-        return isinstance(self.report, control.RouterReport) and self.report.state == "starting"
+        return isinstance(self.report, RouterReport) and self.report.state == "starting"
 
     def node(self) -> Node:
         role: Role = self.hello.role  # type: ignore[assignment]  # lanes and clients are no members

@@ -21,8 +21,8 @@ from headgate.decide.coordination.sources.ownership import Ownership
 from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topics import operating
 from headgate.decide.coordination.topics.topology_changes import assignment, changed
-from headgate.model import control
-from headgate.model.control import Hello, SessionRole
+from headgate.model.control import from_coordinator
+from headgate.model.control.to_coordinator import Hello, SessionRole
 from headgate.model.topology import Node, Owner, Role, Topology
 
 
@@ -98,7 +98,7 @@ def _resumed(state: State, member: Member, *, is_news: bool) -> list[Effect]:
     effects = told(state, session, _taken_up(state, hello) if is_news else [])
     if hello.role == "gateway":
         state.registry.gateway_returns(hello.node_id)
-        effects.append(Send(session, control.AdoptionFloor(state.registry.floor)))
+        effects.append(Send(session, from_coordinator.AdoptionFloor(state.registry.floor)))
     assigned = not state.learning.is_on and hello.node_id not in state.unassigned
     if hello.role == "router" and assigned:
         effects.append(Send(session, assignment(state, member)))

@@ -14,7 +14,8 @@ from headgate.decide.coordination.effects import Effect, Persist, Send
 from headgate.decide.coordination.state import State
 from headgate.errors import HeadgateError, InvalidRequest, NotFound, TokenExists, TooLarge
 from headgate.model.access import TOKENS_MAX, ApiToken
-from headgate.model.control import PushTokens, SessionRole
+from headgate.model.control.from_coordinator import PushTokens
+from headgate.model.control.to_coordinator import SessionRole
 
 TOLD: tuple[SessionRole, ...] = ("gateway", "ingest", "router")
 

@@ -21,7 +21,7 @@ from headgate.decide.coordination.registry.lifetimes import Lifetimes
 from headgate.decide.coordination.registry.quotas import Costs, Quotas, Tenants
 from headgate.decide.filter.plan import compile_filter
 from headgate.errors import InvalidFilter
-from headgate.model.control import SubscriptionChanges, SubscriptionSnapshot
+from headgate.model.control.from_coordinator import SubscriptionChanges, SubscriptionSnapshot
 from headgate.model.groups import MAX_TARGETS
 from headgate.model.subscription import Subscription
 

@@ -6,8 +6,9 @@ from headgate.decide.coordination.effects import Effect, EndSession, Persist, Se
 from headgate.decide.coordination.members.members import Member
 from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topics import topology_changes
-from headgate.model import control
-from headgate.model.control import Hello, SubscriptionChanges
+from headgate.model.control import from_coordinator, to_coordinator
+from headgate.model.control.from_coordinator import SubscriptionChanges
+from headgate.model.control.to_coordinator import Hello
 
 
 def registry_lost(state: State, gateway_id: str) -> list[Effect]:
@@ -21,20 +22,20 @@ def registry_lost(state: State, gateway_id: str) -> list[Effect]:
 
 
 def register(
-    state: State, gateway_id: str, session: int, request: control.Register, now_ms: int
+    state: State, gateway_id: str, session: int, request: to_coordinator.Register, now_ms: int
 ) -> list[Effect]:
     done = state.registry.upsert(gateway_id, request.subscriptions, now_ms)
-    answer = control.Registered(
+    answer = from_coordinator.Registered(
         request.request_id, state.registry.revision, done.refused, done.over_quota
     )
     return [Send(session, answer), *spread_change(state, done.change), *place_anew(state)]
 
 
 def unregister(
-    state: State, gateway_id: str, session: int, request: control.Unregister
+    state: State, gateway_id: str, session: int, request: to_coordinator.Unregister
 ) -> list[Effect]:
     change = state.registry.remove(gateway_id, request.ids)
-    answer = control.Registered(request.request_id, state.registry.revision)
+    answer = from_coordinator.Registered(request.request_id, state.registry.revision)
     return [Send(session, answer), *spread_change(state, change), *place_anew(state)]
 
 
@@ -107,5 +108,5 @@ def settle_floor(state: State) -> list[Effect]:
 
 
 def floor_to_gateways(state: State) -> list[Effect]:
-    floor = control.AdoptionFloor(state.registry.floor)
+    floor = from_coordinator.AdoptionFloor(state.registry.floor)
     return [Send(m.session, floor) for m in state.of_role("gateway") if m.session is not None]

@@ -17,7 +17,7 @@ from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topics import topic_rules, topology_changes
 from headgate.decide.produce.unknown_topic import unknown_topic
 from headgate.errors import HeadgateError, InvalidRequest, NotFound, NotNow
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import topic_of
 from headgate.model.topology import Placement, Topic
@@ -175,7 +175,7 @@ def restart(state: State, node_id: str) -> list[Effect]:
     """Tell a node to begin anew; that it will be back it says itself, when it stops."""
     session = state.members[node_id].session
     assert session is not None
-    return [Send(session, control.Restart())]
+    return [Send(session, from_coordinator.Restart())]
 
 
 def drain(state: State, node_id: str, now_ms: int, *, draining: bool) -> list[Effect]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from headgate.model.control import PushTopology, SessionRole
+from headgate.model.control.from_coordinator import PushTopology
+from headgate.model.control.to_coordinator import SessionRole
 from headgate.model.topology import Role, Topic, Topology
 
 ROLES: tuple[SessionRole, ...] = ("ingest", "router", "gateway", "lane", "client")

@@ -36,7 +36,7 @@ from headgate.decide.log.lineage import boundaries
 from headgate.decide.produce.unknown_topic import unknown_topic
 from headgate.errors import HeadgateError, InvalidRequest, NotNow
 from headgate.model.api import MAX_PARTITIONS
-from headgate.model.control import Sealed
+from headgate.model.control.to_coordinator import Sealed
 from headgate.model.event import PartitionRef
 from headgate.model.topology import FormerVersion, Owner, Repartition, Topic
 

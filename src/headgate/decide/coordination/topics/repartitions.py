@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from headgate.decide.states import Table
-from headgate.model.control import Sealed
+from headgate.model.control.to_coordinator import Sealed
 from headgate.model.event import PartitionRef
 
 

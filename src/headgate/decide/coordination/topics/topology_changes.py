@@ -14,7 +14,7 @@ from headgate.decide.coordination.lanes import windows
 from headgate.decide.coordination.members.members import Member
 from headgate.decide.coordination.state import State
 from headgate.decide.log.lineage import lineage_of
-from headgate.model import control
+from headgate.model.control import from_coordinator
 from headgate.model.topology import Owner
 
 
@@ -108,11 +108,11 @@ def assign_routers(state: State) -> list[Effect]:
     return effects
 
 
-def assignment(state: State, member: Member) -> control.Assign:
+def assignment(state: State, member: Member) -> from_coordinator.Assign:
     """All that the router may read, for it to be told now."""
     sources = _readable(state, member.hello.node_id)
     member.told = frozenset(sources)
-    return control.Assign(member.assignment, tuple(sources))
+    return from_coordinator.Assign(member.assignment, tuple(sources))
 
 
 def _readable(state: State, router_id: str) -> list[Owner]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headgate.model import api
-from headgate.model.control import PartitionReport
+from headgate.model.control.reports import PartitionReport
 from headgate.model.position import Position, Tally
 
 LATE_MS = 30_000

@@ -17,8 +17,8 @@ from headgate.decide.coordination.views.connector_status import describe_connect
 from headgate.decide.coordination.views.filter_status import costliest
 from headgate.decide.coordination.views.group_status import describe_groups, planned_targets
 from headgate.decide.log.lineage import boundaries
-from headgate.model import api, control
-from headgate.model.control import PartitionReport
+from headgate.model import api
+from headgate.model.control.reports import GatewayReport, LaneReport, PartitionReport, RouterReport
 from headgate.model.event import PartitionRef
 from headgate.model.position import Position
 from headgate.model.topology import Role, Topic
@@ -79,12 +79,12 @@ def describe(
                 cluster.registry.costs.of_gateway(m.hello.node_id),
             )
             for m in gateways
-            if isinstance(r := m.report, control.GatewayReport)
+            if isinstance(r := m.report, GatewayReport)
         ],
         windows=[
             api.WindowStatus(m.hello.node_id, r.state, r.window, r.change_ms)
             for m in cluster.members.values()
-            if isinstance(r := m.report, control.RouterReport)
+            if isinstance(r := m.report, RouterReport)
         ],
         subscriptions=len(cluster.registry.subscriptions),
         ws_url=next((m.hello.ws_url for m in gateways if m.session is not None), ""),
@@ -272,7 +272,7 @@ def _node_state(
 
 
 def _lanes(cluster: Cluster, now_ms: int) -> list[api.LaneStatus]:
-    nothing = control.LaneReport(partitions=(), read=0, matched=0, delivered=0, filter_errors=0)
+    nothing = LaneReport(partitions=(), read=0, matched=0, delivered=0, filter_errors=0)
     lanes = []
     for lane in cluster.lanes.by_session.values():
         hello, report = lane.hello, lane.report or nothing

@@ -18,7 +18,7 @@ import structlog
 
 from headgate import errors
 from headgate.decide.groups.tries import Place
-from headgate.model.control import (
+from headgate.model.control.to_coordinator import (
     EpochTooLow,
     JoinGroup,
     NoRoom,

@@ -21,14 +21,8 @@ from headgate.decide.feed.start_positions import Start, since_then, start_of, st
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.groups.tries import TriedInVain
 from headgate.model.access import Principal
-from headgate.model.control import (
-    AssignTargets,
-    JoinGroup,
-    LeaveGroup,
-    LetGo,
-    RefuseConsumer,
-    ToCoordinator,
-)
+from headgate.model.control.from_coordinator import AssignTargets, LetGo, RefuseConsumer
+from headgate.model.control.to_coordinator import JoinGroup, LeaveGroup, ToCoordinator
 from headgate.model.groups import Group, group_id, is_target
 from headgate.model.letters import Letter
 from headgate.model.topology import Owner

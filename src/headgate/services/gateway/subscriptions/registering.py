@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headgate import errors
-from headgate.model.control import Register, Registered, Unregister
+from headgate.model.control.from_coordinator import Registered
+from headgate.model.control.to_coordinator import Register, Unregister
 from headgate.model.subscription import Subscription
 from headgate.services.gateway.control import Control
 from headgate.tasks import Crew

@@ -14,7 +14,7 @@ from itertools import count
 from msgspec.structs import replace
 
 from headgate.model.connector import Connector, ConnectorReport
-from headgate.model.control import ConnectorTooLow
+from headgate.model.control.to_coordinator import ConnectorTooLow
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Owner, Topology
 from headgate.ports.log import LogReader
