@@ -73,5 +73,13 @@ class Listener:
             "(state) => headgate.state === state", arg=state, timeout=WAIT_MS
         )
 
+    async def until_reason(self, reason: str) -> None:
+        """Until it has said why it waits; on a slow machine that may be over by now."""
+        await self.page.wait_for_function(
+            "(reason) => heard.some(([kind, , why]) => kind === 'state' && why === reason)",
+            arg=reason,
+            timeout=WAIT_MS,
+        )
+
     async def seqs(self, name: str) -> list[int]:
         return [one["seq"] for one in await self.heard(f"{name}.event")]

@@ -127,7 +127,7 @@ async def test_what_may_pass_is_asked_again_over_the_same_connection(
 ) -> None:
     gateway.refused["s1"] = {"code": "timeout", "message": "not now", "details": {}}
     await listener.listen({"all": {}})
-    await listener.page.wait_for_function("() => headgate.reason === 'not now'", timeout=WAIT_MS)
+    await listener.until_reason("not now")
     gateway.refused.clear()
     await listener.until("all.subscribed")
     await listener.until_state("live")
@@ -143,7 +143,7 @@ async def test_what_was_to_be_asked_again_is_asked_once_on_a_new_connection(
     listener = Listener(page)
     gateway.refused["s1"] = {"code": "timeout", "message": "not now", "details": {}}
     await listener.listen({"all": {}, "other": {}})
-    await page.wait_for_function("() => headgate.reason === 'not now'", timeout=WAIT_MS)
+    await listener.until_reason("not now")
     gateway.refused.clear()
     gateway.silent.add("s1")
     gateway.drop_all()

@@ -18,7 +18,7 @@ from tests.services.gateway.access import knowing, secret_of, token
 from tests.services.gateway.world import World, running
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Route
 
 STREAM_QUIET_MS = 45_000
 """That of client.js."""
@@ -95,12 +95,17 @@ async def test_a_stream_that_nobody_answers_is_given_up(page: Page, world: World
     await page.goto(world.gateway.url + BLANK_PATH)
     listener = Listener(page)
     asked = asyncio.Event()
-    await page.route("**/v1/subscribe?*", lambda _route: asked.set())
+
+    async def first_hangs(route: Route) -> None:
+        if asked.is_set():
+            await route.continue_()
+        asked.set()
+
+    await page.route("**/v1/subscribe?*", first_hangs)
     await listener.listen({"all": {}}, transport="sse")
     await asyncio.wait_for(asked.wait(), 10)
     await page.clock.run_for(STREAM_QUIET_MS)
-    await page.wait_for_function("() => headgate.reason === 'the stream is silent'")
-    await page.unroute("**/v1/subscribe?*")
+    await listener.until_reason("the stream is silent")
     await page.clock.run_for(1_000)
     await listener.until_state("live")
 
