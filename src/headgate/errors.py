@@ -176,6 +176,14 @@ class RateLimited(NotNow):
         return float(told) if isinstance(told, int | float) else 1.0
 
 
+class TooMany(NotNow):
+    """Somebody has as much of something as one may have at a time (`limit`); when some of it is
+    gone, the same is taken."""
+
+    code = "too_many"
+    status = 429
+
+
 class Overloaded(NotNow):
     code = "overloaded"
 

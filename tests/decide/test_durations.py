@@ -18,7 +18,6 @@ from headgate.errors import InvalidRequest
         ("7d", 604_800_000),
         ("0s", 0),
         ("1.5s", 1_500),
-        ("0.5ms", 0),
         ("010s", 10_000),
     ],
 )
@@ -48,3 +47,8 @@ def test_a_number_and_a_unit_is_a_duration(text: str, expected_ms: int) -> None:
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidRequest, match="write a number and a unit, like 50ms"):
         parse_duration_ms(text)
+
+
+def test_what_is_shorter_than_can_be_said_is_not_taken_for_none() -> None:
+    with pytest.raises(InvalidRequest, match="shorter than 1ms"):
+        parse_duration_ms("0.5ms")

@@ -18,6 +18,7 @@ from headgate import errors
 from headgate.adapters.picows.server import PingTimes
 from headgate.client.gateway_choice import Way
 from headgate.ports.connection import LinkListener
+from headgate.services.gateway.entry import Entry
 from headgate.services.gateway.groups.connection import ConsumerConnection
 from headgate.services.gateway.websocket import CONSUME_PATH, WebSocketServer
 from tests.client.virtual_gateway import VirtualDoors, VirtualLink
@@ -78,7 +79,7 @@ class Entrance:
         self._server = server
 
     def connect(self, wire: Any) -> GatewaySide:
-        return GatewaySide(wire._link, self._server._consumer_connection("v=1"))
+        return GatewaySide(wire._link, self._server._consumer_connection("v=1", Entry()))
 
 
 class GroupDoors(VirtualDoors):
@@ -198,6 +199,7 @@ class GatewaySide:
     connection writes to (ports.connection.Wire), which is full while it is held."""
 
     is_cut_off = False
+    peer_address = ""
     unsent_bytes = 0
 
     def __init__(self, link: GroupLink, connection: ConsumerConnection) -> None:

@@ -49,6 +49,19 @@ def create(
     bytes_per_s: Annotated[
         int | None, Option(min=1, help="Most bytes it may produce per second.")
     ] = None,
+    connections: Annotated[
+        int | None, Option(min=1, help="Most connections it may have at each gateway.")
+    ] = None,
+    subscriptions: Annotated[
+        int | None, Option(min=1, help="Most subscriptions it may have at each gateway.")
+    ] = None,
+    filter_cost: Annotated[
+        str | None,
+        Option(
+            metavar="DURATION",
+            help="Most time its filters may take together for one document, at worst, such as 5ms.",
+        ),
+    ] = None,
     first: Annotated[
         bool,
         Option("--first", help="The first administrator's, on the coordinator's machine (--data)."),
@@ -61,13 +74,20 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make an API token. It is printed this once and kept nowhere."""
+    from headgate.decide.durations import parse_duration_ms
     from headgate.model.access import Limits
     from headgate.model.access_api import CreateToken
 
     grants = grant or (["admin"] if first else [])
     if not grants:
         raise InvalidRequest("say what it may do with --grant, such as --grant 'produce'")
-    limits = Limits(events_per_s or 0, bytes_per_s or 0)
+    limits = Limits(
+        events_per_s or 0,
+        bytes_per_s or 0,
+        connections or 0,
+        subscriptions or 0,
+        parse_duration_ms(filter_cost) * 1_000 if filter_cost else 0,
+    )
     wanted = CreateToken(name, grants, tenant, expires, limits, first)
     made = await_(_create(_local_client(data) if first else calls_to(url), wanted))
     if as_json:

@@ -24,7 +24,12 @@ def parse_duration_ms(text: str) -> int:
             value=text[:40],
         )
     number, unit = match.groups()
-    return round(float(number) * _UNIT_MS[unit])
+    ms = float(number) * _UNIT_MS[unit]
+    if 0 < ms < 1:  # never none at all, which means something else to whoever asks
+        raise InvalidRequest(
+            f"{text[:40]!r} is shorter than 1ms: write 0s or more", value=text[:40]
+        )
+    return round(ms)
 
 
 def written(ms: int) -> str:

@@ -25,7 +25,7 @@ TOKEN_PREFIX = "hg_"  # noqa: S105  # of every token, so none itself
 """Begins every API token, so that one is recognised wherever it was left by mistake."""
 TOKEN_BYTES = 32
 TOKENS_MAX = 10_000
-PER_SECOND_MAX = 10**12
+LIMIT_MAX = 10**12
 
 
 class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,11 +41,18 @@ class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
     deny: bool = False
 
 
-class Limits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a principal may produce at each ingest node; 0: what the configuration says."""
+Limit = Annotated[int, msgspec.Meta(ge=0, le=LIMIT_MAX)]
 
-    events_per_s: Annotated[int, msgspec.Meta(ge=0, le=PER_SECOND_MAX)] = 0
-    bytes_per_s: Annotated[int, msgspec.Meta(ge=0, le=PER_SECOND_MAX)] = 0
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a principal may produce at each ingest node, and have at each gateway; 0: what the
+    configuration says. The cost is that of its filters together, for one document, at worst."""
+
+    events_per_s: Limit = 0
+    bytes_per_s: Limit = 0
+    connections: Limit = 0
+    subscriptions: Limit = 0
+    filter_cost_us: Limit = 0
 
 
 NO_LIMITS = Limits()

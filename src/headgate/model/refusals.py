@@ -18,7 +18,7 @@ def rebuild(body: ErrorBody, status: int = 0) -> errors.HeadgateError:
 
 def _kind_of_status(status: int) -> type[errors.HeadgateError]:
     """For a code that only a newer server knows."""
-    if status == errors.NotNow.status:
+    if status in (errors.NotNow.status, errors.TooMany.status):
         return errors.NotNow
     return errors.InvalidRequest if 400 <= status < 500 else errors.HeadgateError
 

@@ -78,6 +78,10 @@ class Wire(Protocol):
         connection lasts: this is called for every event, so whoever writes many keeps it."""
 
     @property
+    def peer_address(self) -> str:
+        """Where the client is connected from, without its port; empty where nobody knows."""
+
+    @property
     def unsent_bytes(self) -> int:
         """What waits here because the client doesn't read."""
 

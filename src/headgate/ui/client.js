@@ -32,7 +32,9 @@ const RENEWED_AT = 0.8; // of the time that a token has left
 const RENEWED_FIRST_MS = 1_000;
 const TIMER_MOST_MS = 2 ** 31 - 1;
 const MOVED_ON_MS = 30_000; // for a log that has lost its history to go on behind its positions
-const MAY_PASS = new Set(["timeout", "overloaded", "unavailable", "storage_failed", "internal"]);
+const MAY_PASS = new Set([
+  "timeout", "overloaded", "too_many", "unavailable", "storage_failed", "internal",
+]);
 const LOOPBACK = new Set(["localhost", "127.0.0.1", "[::1]"]);
 
 /** What a gateway refuses, or what keeps us from it: `code` is for programs, `message` for people. */

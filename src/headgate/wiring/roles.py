@@ -225,6 +225,7 @@ def coordinator_url(config: Config) -> str:
 
 def gateway_options(config: Config) -> GatewayOptions:
     from headgate.adapters.grpc.control import NOTICED_S
+    from headgate.decide.limits.holdings import Most
     from headgate.services.gateway.groups.bounds import (
         CHECK_INS_MISSED,
         ConsumerBounds,
@@ -235,6 +236,7 @@ def gateway_options(config: Config) -> GatewayOptions:
 
     settings, public = config.gateway, config.public
     slow, dedup = settings.when_slow, config.reliability.dedup
+    each = config.security.limits
     noticed_s = min(NOTICED_S, CHECK_INS_MISSED * config.coordinator.check_in)
     return GatewayOptions(
         node_id=node_id(config, "gateway"),
@@ -257,6 +259,7 @@ def gateway_options(config: Config) -> GatewayOptions:
             subscribe_timeout_s=config.coordinator.subscribe_timeout,
             soft_delete=config.subscriptions.soft_delete,
             ttl_s=config.subscriptions.ttl,
+            each=Most(each.connections, each.subscriptions, round(each.filter_cost * 1_000_000)),
             noticed_s=noticed_s,
         ),
         consumers=ConsumerBounds(

@@ -20,6 +20,7 @@ from headgate.services.gateway.subscriptions.live import LiveSubscription, Total
 class Sent:
     """Implements ports.connection.Wire: takes what it is sent; the test says when it is full."""
 
+    peer_address = ""
     unsent_bytes = 0
 
     def __init__(self) -> None:

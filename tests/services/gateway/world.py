@@ -22,6 +22,7 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.picows.server import PicowsListener, PingTimes
 from headgate.adapters.transports import Transports
 from headgate.model.web_files import WebFiles
+from headgate.ports.audit import AuditTrail
 from headgate.ports.letters import LetterStore
 from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.service import DedupOptions, Gateway, GatewayOptions
@@ -218,6 +219,7 @@ async def running(
     web_files: WebFiles | None = None,
     make_principals: MakePrincipals = lambda _: None,
     demo: str = "",
+    audit: AuditTrail | None = None,
 ) -> AsyncIterator[World]:
     log, clock = WrittenLog(), Clock()
     machine = ScriptedMachine(clock=clock)
@@ -253,6 +255,7 @@ async def running(
         machine=machine,
         web_files=web_files,
         principals=make_principals(machine),
+        audit=audit,
     )
     await gateway.start()
     lanes = FakeLanes(log, coordinator, NODE, gateway.delivery_url)

@@ -26,6 +26,7 @@ PING_S: Final = 30.0
 """Between two pings; whoever says nothing for twice as long is cut."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """For what a client sent last to be read."""
+MEMORY_ADDRESS: Final = "127.0.0.1"
 FIRST_FREE_PORT: Final = 40_000
 
 
@@ -186,6 +187,8 @@ class MemoryListener:
 
 class MemoryWire:
     """The gateway's end; implements ports.connection.Wire."""
+
+    peer_address = MEMORY_ADDRESS
 
     def __init__(
         self,

@@ -130,6 +130,11 @@ class _Wire:
         self.send = partial(transport.send, WSMsgType.TEXT)
 
     @property
+    def peer_address(self) -> str:
+        peer = self._socket.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) and peer else ""
+
+    @property
     def unsent_bytes(self) -> int:
         return self._socket.get_write_buffer_size()
 

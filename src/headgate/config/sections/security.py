@@ -68,6 +68,15 @@ class LimitSettings(Section):
     nobody says who they are; a token's own limit counts before this (0: no limit)."""
     produce_bytes: Annotated[int, SizeUnit(), Field(ge=0)] = 0
     """The same in bytes of their requests."""
+    connections: Annotated[int, Field(ge=0)] = 0
+    """Most connections of subscribers, consumers and watching pages that a gateway takes of one
+    principal, or of one address where nobody says who they are, or hasn't yet; a token's own limit
+    counts before this (0: no limit)."""
+    subscriptions: Annotated[int, Field(ge=0)] = 0
+    """The same for subscriptions; a consumer of a group is one."""
+    filter_cost: Annotated[float, DurationUnit(), Field(ge=0)] = 0.0
+    """The same for the time that the filters of those may take together for one document, at
+    worst."""
 
 
 class SecuritySettings(Section):

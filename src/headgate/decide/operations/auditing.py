@@ -11,6 +11,7 @@ import msgspec
 
 from headgate.decide.access.needs import need_of
 from headgate.errors import HeadgateError
+from headgate.model.access import Principal
 from headgate.model.api import ErrorAnswer
 from headgate.model.audit import AuditLine, Outcome
 from headgate.model.http import Answer, Request, Response, Route
@@ -49,15 +50,20 @@ def _is_act(route: Route) -> bool:
     return need is not None and need.action == "write"
 
 
-def refusal_line(what: str, error: HeadgateError) -> AuditLine | None:
-    """The line of whoever wasn't let in there, for what isn't a request; None for other errors."""
+def refusal_line(
+    what: str, error: HeadgateError, principal: Principal | None = None, address: str = ""
+) -> AuditLine | None:
+    """The line of whoever is refused something there, for what isn't a request; None for other
+    errors. `address` is where they come from, as far as that is known."""
     if error.status not in REFUSED:
         return None
-    who = str(error.details.get("principal", NOBODY))
+    named = str(error.details.get("principal", NOBODY))
     return AuditLine(
-        who=cleaned(who),
+        who=cleaned(named if principal is None else principal.name),
         what=cleaned(what),
         outcome="refused",
+        kind="" if principal is None else principal.kind,
+        from_=cleaned(address),
         status=error.status,
         code=error.code,
     )

@@ -19,6 +19,7 @@ from headgate import errors
 from headgate.decide.access.deciding import who_are_you
 from headgate.model.access import Principal
 from headgate.ports.connection import Wire
+from headgate.services.gateway.entry import Entry
 from headgate.services.gateway.rights import Rights, Stay
 from headgate.services.gateway.text_messages import TextConnection, close_code, close_reason
 from headgate.services.gateway.wire import authenticated_message, error_message
@@ -42,7 +43,7 @@ _decode = msgspec.json.Decoder(Auth).decode
 class IdentifiedPeer:
     """Implements ports.connection.Peer in front of the connection that `make` makes for whoever it
     is. `said` is the header that came with the request (empty: none); `newcomers` has those who
-    haven't said who they are; `on_refused` hears why somebody isn't let in."""
+    haven't said who they are; `entry` counts it for its address until then."""
 
     def __init__(
         self,
@@ -52,9 +53,9 @@ class IdentifiedPeer:
         said: str,
         crew: Crew,
         newcomers: dict[IdentifiedPeer, None],
-        on_refused: Callable[[errors.HeadgateError], None] = lambda _: None,
+        entry: Entry | None = None,
     ) -> None:
-        self._on_refused = on_refused
+        self._entry = entry or Entry()
         self._rights = rights
         self._make = make
         self._said = said
@@ -72,6 +73,11 @@ class IdentifiedPeer:
 
     def connected(self, wire: Wire) -> None:
         self._wire = wire
+        try:
+            self._entry.begin(wire.peer_address)
+        except errors.TooMany as error:
+            self.fail(error)
+            return
         self._newcomers[self] = None
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._too_late)
         if self._said:
@@ -117,7 +123,7 @@ class IdentifiedPeer:
         elif self._wire is not None and not self._is_over:
             self._is_over = True
             self._waiting.clear()
-            self._on_refused(error)
+            self._entry.refused(error)
             self._wire.send(error_message(error))
             self._wire.close(close_code(error), close_reason(error))
             asyncio.get_running_loop().call_later(ABORT_S, self._wire.abort)
@@ -125,6 +131,7 @@ class IdentifiedPeer:
     def disconnected(self) -> None:
         self._is_over = True
         self._newcomers.pop(self, None)
+        self._entry.end()
         if self._deadline is not None:
             self._deadline.cancel()
         if self._asking is not None:
@@ -174,6 +181,7 @@ class IdentifiedPeer:
         if self._deadline is not None:
             self._deadline.cancel()
         self._newcomers.pop(self, None)
+        self._entry.end()
         self._inner = self._make(principal)
         self._stay = self._rights.begin(principal, self._inner.fail)
         self._wire.send(authenticated_message(principal))

@@ -20,6 +20,7 @@ from headgate.answering import HttpApp
 from headgate.decide.feed.recent_ids import RecentIds
 from headgate.decide.feed.redelivered import Redelivered
 from headgate.decide.http.web_pages import WebPages
+from headgate.decide.limits.holdings import Holdings
 from headgate.decide.links.passes import Passes
 from headgate.decide.operations.health import DISCONNECTED, judged
 from headgate.decide.produce import passing_on
@@ -289,6 +290,11 @@ class Gateway:
     def is_to_restart(self) -> bool:
         """Whether an operator wants this process to begin anew."""
         return self._hearing.restart.is_set()
+
+    @property
+    def holdings(self) -> Holdings:
+        """What everybody has here, of what is limited."""
+        return self._subscriptions.holdings
 
     async def failed(self) -> None:
         """Waits for as long as the gateway can go on, and raises what keeps it from doing so;

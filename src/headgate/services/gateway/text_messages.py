@@ -11,6 +11,7 @@ import asyncio
 
 from headgate import errors
 from headgate.ports.connection import Wire
+from headgate.services.gateway.entry import Entry
 from headgate.services.gateway.subscriptions.connection_output import Outlet
 from headgate.services.gateway.wire import (
     CLOSE_FAILED,
@@ -30,8 +31,9 @@ class TextConnection:
     """Implements ports.connection.Peer. `connections` has every connection of the gateway for as
     long as it lasts."""
 
-    def __init__(self, connections: dict[TextConnection, None]) -> None:
+    def __init__(self, connections: dict[TextConnection, None], entry: Entry | None = None) -> None:
         self._connections = connections
+        self.entry = entry or Entry()
         self._wire: Wire | None = None
         self._outlet: Outlet | None = None
         self._closing = False
@@ -59,7 +61,13 @@ class TextConnection:
         self._wire = wire
         self._outlet = Outlet(wire)
         self._connections[self] = None
-        self.begun()
+        try:
+            self.entry.begin(wire.peer_address)
+        except errors.TooMany as error:
+            self.entry.refused(error)
+            self.fail(error)
+        else:
+            self.begun()
 
     def heard(self, message: bytes) -> None:
         if not self._closing:
@@ -79,6 +87,7 @@ class TextConnection:
     def disconnected(self) -> None:
         self._closing = True
         self._connections.pop(self, None)
+        self.entry.end()
         if self._outlet is not None:
             self._outlet.close()
         self.ended()

@@ -19,6 +19,7 @@ from headgate.decide.operations.auditing import refusal_line
 from headgate.model.access import Principal
 from headgate.ports.audit import AuditTrail, NoAuditTrail
 from headgate.ports.connection import ConnectionListener, Peer, Reception, Visit
+from headgate.services.gateway.entry import Entry
 from headgate.services.gateway.groups.connection import ConsumerConnection
 from headgate.services.gateway.groups.consumers import Consumers
 from headgate.services.gateway.identifying import IdentifiedPeer
@@ -85,12 +86,19 @@ class WebSocketServer:
         try:
             return self._admitted(visit)
         except errors.HeadgateError as error:
-            self._refused(visit, error)
+            self._refused(visit, error, None, "")
             raise
 
-    def _refused(self, visit: Visit, error: errors.HeadgateError) -> None:
-        if (line := refusal_line(f"WebSocket {visit.path}", error)) is not None:
+    def _refused(
+        self, visit: Visit, error: errors.HeadgateError, who: Principal | None, address: str
+    ) -> None:
+        line = refusal_line(f"WebSocket {visit.path}", error, who, address)
+        if line is not None:
             self._audit.note(line)
+
+    def _entry(self, visit: Visit, principal: Principal | None) -> Entry:
+        holdings = self._subscriptions.holdings
+        return Entry(holdings, principal, on_refused=partial(self._refused, visit))
 
     def _admitted(self, visit: Visit) -> Peer:
         refusal = self._pages.refusal(host=visit.host, origin=visit.origin)
@@ -113,15 +121,16 @@ class WebSocketServer:
             said=visit.authorization,
             crew=self._subscriptions.crew,
             newcomers=self._newcomers,
-            on_refused=partial(self._refused, visit),
+            entry=self._entry(visit, None),
         )
 
     def _made(self, visit: Visit, principal: Principal | None) -> TextConnection:
+        entry = self._entry(visit, principal)
         if visit.path == CONSUME_PATH:
-            return self._consumer_connection(visit.query, principal)
-        return self._connection(visit.query, principal)
+            return self._consumer_connection(visit.query, entry)
+        return self._connection(visit.query, entry)
 
-    def _connection(self, query: str, principal: Principal | None) -> Connection:
+    def _connection(self, query: str, entry: Entry) -> Connection:
         """What is wrong with a query is said over the connection, where every client can read
         it."""
         first: SubscribeRequest | Redirect | errors.HeadgateError | None
@@ -137,11 +146,9 @@ class WebSocketServer:
                 subscriber = admitted
         except errors.HeadgateError as error:
             first = error
-        return Connection(self._subscriptions, self.connections, first, subscriber, principal)
+        return Connection(self._subscriptions, self.connections, first, subscriber, entry)
 
-    def _consumer_connection(
-        self, query: str, principal: Principal | None = None
-    ) -> ConsumerConnection:
+    def _consumer_connection(self, query: str, entry: Entry) -> ConsumerConnection:
         refusal: errors.HeadgateError | None = None
         try:
             self._check_room()
@@ -154,7 +161,7 @@ class WebSocketServer:
             check_version(_parameters(query).get("v") or VERSION)
         except errors.HeadgateError as error:
             refusal = error
-        return ConsumerConnection(self._consumers, self.connections, refusal, principal)
+        return ConsumerConnection(self._consumers, self.connections, refusal, entry)
 
     def _check_room(self) -> None:
         if len(self.connections) >= self._subscriptions.bounds.subscribers:

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from headgate import errors
-from headgate.model.access import Principal
+from headgate.services.gateway.entry import Entry
 from headgate.services.gateway.groups.consumer import GroupConsumer
 from headgate.services.gateway.groups.consumers import Consumers
 from headgate.services.gateway.groups.protocol import (
@@ -45,12 +45,11 @@ class ConsumerConnection(TextConnection):
         consumers: Consumers,
         connections: dict[TextConnection, None],
         refusal: errors.HeadgateError | None,
-        principal: Principal | None = None,
+        entry: Entry | None = None,
     ) -> None:
-        super().__init__(connections)
+        super().__init__(connections, entry)
         self._consumers = consumers
         self._refusal = refusal
-        self._principal = principal
         self._joining: asyncio.Task[None] | None = None
         self._consumer: GroupConsumer | None = None
         self._leaving: set[asyncio.Task[None]] = set()
@@ -142,8 +141,9 @@ class ConsumerConnection(TextConnection):
 
     async def _joined(self, message: Join) -> None:
         try:
-            self._consumer = await self._consumers.join(message, self, self._principal)
+            self._consumer = await self._consumers.join(message, self, self.entry)
         except errors.HeadgateError as error:
+            self.entry.refused(error)
             self.fail(error)
             return
         except Exception:

@@ -28,6 +28,7 @@ from headgate.model.letters import Letter
 from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.services.gateway.control import Control
+from headgate.services.gateway.entry import Entry
 from headgate.services.gateway.groups.bounds import ConsumerBounds
 from headgate.services.gateway.groups.consumer import GroupConsumer
 from headgate.services.gateway.groups.handing_out import Sink
@@ -86,13 +87,16 @@ class Consumers:
 
     # --- consumers -------------------------------------------------------------------------------
 
-    async def join(
-        self, request: Join, sink: Sink, principal: Principal | None = None
-    ) -> GroupConsumer:
+    async def join(self, request: Join, sink: Sink, entry: Entry | None = None) -> GroupConsumer:
         """Returns when the coordinator has taken the consumer in, and it was told so; targets come
         as they do. A grant's filter becomes a part of the group's: whoever has another one can't
-        join, because all consumers of a group see the same."""
-        asked = await self._asked(request, principal)
+        join, because all consumers of a group see the same. However many targets it has,
+        it counts as one subscription, for as long as its connection lasts."""
+        entry = entry or Entry()
+        principal = entry.principal
+        where = self._where_of(request, principal)
+        entry.subscribe(compile_filter(where).cost_us)
+        asked = await self._asked(request, principal, where)
         consumer = GroupConsumer(
             asked,
             sink,
@@ -125,15 +129,18 @@ class Consumers:
             await self.gone(consumer)
             raise
 
-    async def _asked(self, request: Join, principal: Principal | None) -> JoinGroup:
+    def _where_of(self, request: Join, principal: Principal | None) -> str | None:
         limit = enforced(principal, "consume", topic=request.topic, group=request.group)
         if request.max_deliveries and self._letters is None:
             raise errors.InvalidRequest(
                 "max_deliveries needs dead letters, and this cluster keeps none "
                 "(routing.dlq.enabled): leave it out"
             )
-        where = joined(limit, where_in(request.where, request.filter))
-        compile_filter(where)
+        return joined(limit, where_in(request.where, request.filter))
+
+    async def _asked(
+        self, request: Join, principal: Principal | None, where: str | None
+    ) -> JoinGroup:
         topic = await self._subscriptions.topic(request.topic, principal)
         wanted = await self._subscriptions.found(self._start_of(request), topic)
         extents = await self._subscriptions.extents(topic)

@@ -21,7 +21,6 @@ from headgate.decide.operations.subscription_queries import (
     PARAMETERS as SUBSCRIPTION_PARAMETERS,
 )
 from headgate.metrics.roles import GatewayMetrics
-from headgate.model.access import Principal
 from headgate.model.access_api import CreatedToken, CreateToken, Ticket, TokenList
 from headgate.model.api import (
     CreateTopic,
@@ -62,6 +61,7 @@ from headgate.model.overview_api import Overview
 from headgate.model.subscriptions_api import SubscriptionList
 from headgate.model.web_files import WebFiles
 from headgate.ports.machine import Machine
+from headgate.services.gateway.entry import Entry
 from headgate.services.gateway.public.browsing import Browsing
 from headgate.services.gateway.public.connectors import ConnectorRoutes
 from headgate.services.gateway.public.explaining import Explaining
@@ -82,10 +82,6 @@ from headgate.tasks import Crew
 COORDINATOR_TIMEOUT_S = 60.0
 TICKET_BODY_BYTES = 1_024
 TICKET = Parameter("ticket", "From POST /v1/tickets, for pages whose EventSource sends no header.")
-
-
-def _nothing() -> None:
-    """Nobody looks at anybody's rights."""
 
 
 class PublicRoutes:
@@ -121,7 +117,9 @@ class PublicRoutes:
         self._metrics = metrics
         self._collect = collect
         self._browsing = browsing
-        self.watching = Watching(self._leader, crew=crew, machine=machine)
+        self.watching = Watching(
+            self._leader, crew=crew, machine=machine, holdings=lambda: subscriptions.holdings
+        )
         self._explaining = explaining
         self._version = version
         self._keep_alive_s = keep_alive_s
@@ -327,22 +325,39 @@ class PublicRoutes:
         )
         if isinstance(admitted, Redirect):
             return Response(307, headers={"location": admitted.http_url(query)})
-        subscriber = await self._subscriptions.subscribe(
-            replace(question, subscriber=admitted, principal=request.principal)
-        )
+        entry = Entry(self._subscriptions.holdings, request.principal)
+        entry.begin(request.peer)
+        try:
+            subscriber = await self._subscriptions.subscribe(
+                replace(
+                    question,
+                    subscriber=admitted,
+                    principal=request.principal,
+                    party=entry.party,
+                )
+            )
+        except BaseException:
+            entry.end()
+            raise
         return sse_response(
             self._subscriptions,
             subscriber,
             keep_alive_s=self._keep_alive_s,
-            on_end=self._stays(request.principal, subscriber),
+            on_end=self._stays(entry, subscriber),
         )
 
-    def _stays(self, principal: Principal | None, subscriber: LiveSubscription) -> OnEnd:
-        """Its rights are looked at for as long as it is connected."""
-        if self.rights is None or principal is None:
-            return _nothing
-        stay = self.rights.begin(principal, partial(subscriber.close, ends_connection=True))
-        return partial(self.rights.over, stay)
+    def _stays(self, entry: Entry, subscriber: LiveSubscription) -> OnEnd:
+        """It counts, and its rights are looked at, for as long as it is connected."""
+        rights, principal = self.rights, entry.principal
+        if rights is None or principal is None:
+            return entry.end
+        stay = rights.begin(principal, partial(subscriber.close, ends_connection=True))
+
+        def over() -> None:
+            entry.end()
+            rights.over(stay)
+
+        return over
 
     async def _ticket(self, request: Request) -> Response:
         """The body says nothing, and is read all the same: the connection goes on behind it."""

@@ -10,7 +10,7 @@ connection is lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -18,9 +18,10 @@ import msgspec
 
 from headgate import errors
 from headgate.decide.console.looks import Looks, pause_s
-from headgate.model.access import Principal
+from headgate.decide.limits.holdings import Holdings
 from headgate.model.http import Headers, Request, Route, StreamResponse
 from headgate.ports.machine import Machine
+from headgate.services.gateway.entry import Entry
 from headgate.services.gateway.public.leader_calls import LeaderCalls
 from headgate.services.gateway.rights import Rights, Stay
 from headgate.services.gateway.subscriptions.sse import HEADERS
@@ -44,7 +45,9 @@ class Watching:
         *,
         crew: Crew,
         machine: Machine,
+        holdings: Callable[[], Holdings] = Holdings,
     ) -> None:
+        self._holdings = holdings
         self._leader = leader
         self._crew = crew
         self._machine = machine
@@ -73,7 +76,9 @@ class Watching:
             raise errors.Overloaded(
                 f"{WATCHERS_MAX} browsers watch this gateway already; close some, or use another"
             )
-        watcher = Watcher(self, request.principal, identifying(request))
+        entry = Entry(self._holdings(), request.principal)
+        entry.begin(request.peer)
+        watcher = Watcher(self, entry, identifying(request))
         return StreamResponse(200, dict(HEADERS), watcher)
 
     # --- watchers --------------------------------------------------------------------------------
@@ -148,10 +153,9 @@ async def _for_ever() -> Mapping[str, Any]:
 class Watcher:
     """The chunks of one browser; `said` are the headers that say whose it is."""
 
-    def __init__(
-        self, watching: Watching, principal: Principal | None, said: Sequence[tuple[str, str]]
-    ) -> None:
-        self.principal = principal
+    def __init__(self, watching: Watching, entry: Entry, said: Sequence[tuple[str, str]]) -> None:
+        self.principal = entry.principal
+        self._entry = entry
         self.said = said
         self.stay: Stay | None = None
         self._watching = watching
@@ -177,6 +181,7 @@ class Watcher:
         return sse_event("overview", news)
 
     async def aclose(self) -> None:
+        self._entry.end()
         if self._has_joined:
             self._has_joined = False
             self._watching.left(self)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from headgate import errors
-from headgate.model.access import Principal
+from headgate.services.gateway.entry import Entry
 from headgate.services.gateway.subscriptions.live import LiveSubscription
 from headgate.services.gateway.subscriptions.placing import Redirect
 from headgate.services.gateway.subscriptions.protocol import (
@@ -60,13 +60,12 @@ class Connection(TextConnection):
         connections: dict[TextConnection, None],
         first: SubscribeRequest | Redirect | errors.HeadgateError | None,
         subscriber: str = "",
-        principal: Principal | None = None,
+        entry: Entry | None = None,
     ) -> None:
-        super().__init__(connections)
+        super().__init__(connections, entry)
         self._subscriptions = subscriptions
         self._first = first
         self._subscriber = subscriber
-        self._principal = principal
         self._places: dict[str, _Place] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -158,7 +157,13 @@ class Connection(TextConnection):
         )
 
     async def _subscribe(self, place: _Place, question: SubscribeRequest) -> None:
-        question = replace(question, subscriber=self._subscriber, principal=self._principal)
+        entry = self.entry
+        question = replace(
+            question,
+            subscriber=self._subscriber,
+            principal=entry.principal,
+            party=entry.party,
+        )
         try:
             subscriber = await self._subscriptions.subscribe(question)
         except errors.HeadgateError as error:
@@ -183,6 +188,7 @@ class Connection(TextConnection):
         self._rearrange()
 
     def _refuse(self, place: _Place, error: errors.HeadgateError) -> None:
+        self.entry.refused(error)
         self._places.pop(place.name, None)
         self._rearrange()
         if place.only:

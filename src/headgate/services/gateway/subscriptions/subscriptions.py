@@ -22,8 +22,9 @@ from headgate.decide.access.enforcing import Enforced, joined
 from headgate.decide.feed.feed import Feed, WhenSlow
 from headgate.decide.feed.queue import Budget
 from headgate.decide.feed.start_positions import Since, Start, gaps, since_then, starts_after
-from headgate.decide.filter.plan import compile_filter
+from headgate.decide.filter.plan import Filter, compile_filter
 from headgate.decide.groups.targets import Shard
+from headgate.decide.limits.holdings import GiveBack, Holdings, Most, Party
 from headgate.decide.log.lineage import lineage_of
 from headgate.decide.planning.gateway_ring import subscription_id
 from headgate.metrics.roles import GatewayMetrics
@@ -72,7 +73,7 @@ class SubscribeRequest:
 
     With a `shard` it is one target of the consumer group `group`: never left behind, however slow.
     `subscriber` is the id of who asks, where subscribers are placed by that; `principal` is who
-    that is, where anybody has to say so.
+    that is, where anybody has to say so, and `party` whom it counts for.
     """
 
     topic: str
@@ -85,6 +86,7 @@ class SubscribeRequest:
     subscriber: str = ""
     principal: Principal | None = None
     group: str | None = None
+    party: Party = field(default_factory=Party)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class Bounds:
     soft_delete: str = ""
     topic_grace_s: float = 1.0
     """How long a topic that was just created may take to become known here."""
+    each: Most = field(default_factory=Most)
+    """What one principal, or one address, may have."""
     noticed_s: float = 8.0
     """After so long without a word of the coordinator, which is less than what it takes to forget a
     gateway, our subscriptions may have ended."""
@@ -132,11 +136,14 @@ class Subscriptions:
         self.crew = crew
         self.bounds = self._bounds = bounds
         self.budget = Budget(bounds.memory_bytes)
+        self.holdings = Holdings(bounds.each)
         self._reader = reader
         self._ends = LogEnds(reader, settled, crew)
         self._metrics = metrics
         self._machine = machine
         self._table: dict[str, LiveSubscription] = {}
+        self._counted: dict[str, GiveBack] = {}
+        """By id, what ends it for whoever it counts for."""
         self._stopping = False
         self._returning: asyncio.Task[None] | None = None
         self._times_forgotten = 0
@@ -186,6 +193,23 @@ class Subscriptions:
         limit, tenant = limit_of(question), tenant_of(question)
         where = joined(limit, question.where)
         matches = compile_filter(where)
+        give_back = self.holdings.subscribe(question.party, matches.cost_us)
+        try:
+            subscriber = await self._subscribe(question, limit, tenant, where, matches)
+        except BaseException:
+            give_back()
+            raise
+        self._counted[subscriber.id] = give_back
+        return subscriber
+
+    async def _subscribe(
+        self,
+        question: SubscribeRequest,
+        limit: Enforced | None,
+        tenant: str,
+        where: str | None,
+        matches: Filter,
+    ) -> LiveSubscription:
         topic = await self.topic(question.topic, question.principal)
         wanted = await self.found(question.start, topic)
         extents = await self.extents(topic)
@@ -274,6 +298,8 @@ class Subscriptions:
             subscriber.disconnect()
             subscriber.close(errors.NotNow("the subscription has ended"))
             self._forgotten.pop(subscriber.id, None)
+            if (give_back := self._counted.pop(subscriber.id, None)) is not None:
+                give_back()
             if self._table.pop(subscriber.id, None) is not None:
                 ended.append(subscriber.id)
                 self.broadcasts.went(subscriber.id)
