@@ -23,7 +23,7 @@ from headgate.decide.operations.subscription_queries import SubscriptionSearch, 
 from headgate.decide.produce.room import Room
 from headgate.model import api
 from headgate.model.access import ApiToken
-from headgate.model.connectors_api import ConnectorInfo, FedTopic
+from headgate.model.connectors_api import ConnectorInfo, FedTopic, SnapshotInfo
 from headgate.model.control.reports import LATENCY_BUCKETS_S, GatewayLink, Latencies
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
@@ -34,9 +34,16 @@ from headgate.model.explain_api import (
     Explanation,
     FieldValue,
 )
+from headgate.model.groups_api import (
+    GroupInfo,
+    GroupPartition,
+    GroupPartitionReset,
+    GroupReset,
+    GroupTarget,
+)
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.letters import NewLetter
-from headgate.model.subscription import Subscription
+from headgate.model.subscription import SlowSubscriber, Subscription
 from headgate.model.subscriptions_api import SubscriptionList
 from headgate.model.topology import Topic, Topology
 from headgate.services.coordinator.letters import LetterRoutes
@@ -135,8 +142,11 @@ class Console:
             Route("POST", "/v1/nodes/{name}/restart", self._note),
             *(
                 Route("POST", connector + what, self._connector)
-                for what in ("pause", "resume", "reset", "skip")
+                for what in ("pause", "resume", "reset", "skip", "snapshot")
             ),
+            Route("DELETE", connector + "snapshot", self._connector),
+            Route("GET", "/v1/groups/{name}/{group}", self._group),
+            Route("POST", "/v1/groups/{name}/{group}/reset", self._reset_group),
             Route("GET", "/v1/explain", self._explain),
             *browsing.table(),
             *letters.table(),
@@ -174,6 +184,21 @@ class Console:
                 total=len(self.subscriptions),
                 revision=1,
             )
+        )
+
+    async def _group(self, _request: Request) -> Response:
+        [known] = self.status.groups
+        owners = {n: one for one in known.consumers for n in one.targets}
+        targets = [
+            GroupTarget(n, one.id, one.gateway, 2)
+            if (one := owners.get(n))
+            else GroupTarget(n, "", "", 3)
+            for n in range(known.targets)
+        ]
+        partitions = [GroupPartition(n, 1_000, 900 - n, 1_000, 100 + n) for n in range(PARTITIONS)]
+        where = "altitude > 3"
+        return json_response(
+            GroupInfo(known.topic, known.group, where, targets, known.consumers, partitions)
         )
 
     async def _explain(self, request: Request) -> Response:
@@ -229,12 +254,26 @@ class Console:
             self.done.append((f"POST {request.path}", body))
         return json_response(api.RebalanceAnswer(self.planned, body["dry_run"]))
 
+    async def _reset_group(self, request: Request) -> Response:
+        """Its only partition was processed up to 900 of 1,000."""
+        body = await self._read(request)
+        is_dry = body.get("dry_run", False)
+        if not is_dry:
+            self.done.append((f"POST {request.path}", body))
+        repeats, skips = (0, 100) if body["to"] == "latest" else (900, 0)
+        next_seq = 1_001 if skips else 1
+        here = GroupPartitionReset(0, next_seq, 900, 900, repeats, skips)
+        return json_response(GroupReset("flights", "radar", [here], is_dry))
+
     async def _connector(self, request: Request) -> Response:
-        self.done.append((f"POST {request.path}", await self._read(request)))
+        self.done.append((f"{request.method} {request.path}", await self._read(request)))
         what = request.path.rpartition("/")[2]
         [known] = self.status.connectors
         state = {"pause": "paused", "resume": "running"}.get(what, "starting")
         now = replace(known, state=state, paused=what == "pause", stopped_at="", stopped_what="")
+        if what == "snapshot":
+            asked = [SnapshotInfo(id=1, state="reading", collection="public.a", of=2, rows=7)]
+            now = replace(now, state="running", snapshots=asked if request.method == "POST" else [])
         self.status = replace(self.status, connectors=[now])
         return json_response(now)
 
@@ -297,7 +336,12 @@ def healthy() -> api.Status:
             api.TopicInfo("wide", PARTITIONS, "keyed", 1, details(PARTITIONS)),
         ],
         lanes=lanes,
-        gateways=[api.GatewayStatus("gateway-1", 4, 2, 170)],
+        gateways=[
+            api.GatewayStatus(
+                *("gateway-1", 4, 2, 170),
+                slowest=[SlowSubscriber("lazy", "flights", 900, catching_up=True)],
+            )
+        ],
         windows=[api.WindowStatus("router-1", "ready", 1, 90.0)],
         subscriptions=0,
         leader="coordinator-1",

@@ -26,6 +26,7 @@ PAGES = (
     "topics/flights",
     "topics/flights/records",
     "subscriptions",
+    "groups/flights/radar",
     "letters",
     "nodes",
     "connectors",
@@ -130,6 +131,7 @@ async def test_a_topic_is_found_and_repartitioned_after_a_look_at_what_it_means(
     await tab.shows("50\u202f% of all keys change their partition.")
     await tab.page.get_by_label("Partitions (now 2)").fill("6")
     await tab.shows("2 → 6 partitions.")
+    await tab.shows("of 2 for those of 0")
     assert tab.console.done == []
     assert "It has begun" in await tab.confirm("Repartition")
     assert tab.console.done == [("POST /v1/topics/flights/repartition", {"partitions": 6})]
@@ -320,6 +322,8 @@ async def test_a_hundred_thousand_subscriptions_are_searched(tab: Dashboard) -> 
     assert await tab.rows().count() < 60
     await tab.page.get_by_label("Search subscriptions").fill("> 4242")
     await tab.shows("11 of 100,000 subscriptions")
+    slow = tab.page.get_by_role("row", name="lazy flights gateway-1 900")
+    await slow.get_by_text("catches up from the log").wait_for()
     await tab.shows("radar")
     await tab.shows("1 target without a consumer")
     await tab.shows("a && b")
@@ -342,6 +346,54 @@ async def test_a_connector_leaves_out_rests_goes_on_and_begins_elsewhere(tab: Da
         ("POST /v1/connectors/orders/resume", None),
         ("POST /v1/connectors/orders/reset", {"to": "2026-01-31T12:00:00Z"}),
     ]
+
+
+async def test_a_connector_takes_a_snapshot_and_ends_it(tab: Dashboard) -> None:
+    await tab.see("connectors")
+    await tab.button("Take a snapshot…").click()
+    await tab.shows("What all that it reads holds is read beside the changes")
+    await tab.page.get_by_label("Only").fill("public.a, public.b")
+    await tab.shows("What public.a, public.b holds is read")
+    assert "It is asked for" in await tab.confirm("Take it")
+    await tab.shows("everything: 7 rows, in public.a (0 of 2 done)")
+    await tab.button("End the snapshots…").click()
+    assert await tab.confirm("End them") == "It reads changes alone."
+    await tab.button("End the snapshots…").wait_for(state="detached")
+    assert tab.console.done == [
+        ("POST /v1/connectors/orders/snapshot", {"collections": ["public.a", "public.b"]}),
+        ("DELETE /v1/connectors/orders/snapshot", None),
+    ]
+
+
+async def test_a_group_is_described_and_begins_elsewhere_after_a_look_at_what_it_means(
+    tab: Dashboard,
+) -> None:
+    await tab.see("subscriptions")
+    await tab.page.get_by_role("link", name="radar").click()
+    await tab.shows("4, 1 without a consumer")
+    await tab.shows("waits for a consumer")
+    positions = tab.page.get_by_role("grid", name="Committed positions of radar")
+    await positions.get_by_text("900", exact=True).first.wait_for()
+    assert await positions.get_attribute("aria-rowcount") == "1001"
+    assert await tab.rows().count() < 60
+    await tab.button("Begin elsewhere…").click()
+    await tab.shows("Up to 100 records will never be handed out")
+    await tab.page.get_by_label("It begins").select_option("earliest")
+    await tab.shows("Up to 900 records will be handed out again")
+    await tab.shows("partition 0: from 901 to 1")
+    await tab.page.get_by_label("It begins").select_option("time")
+    await tab.shows("Say since when.")
+    assert await tab.button("Begin there").is_disabled()
+    await tab.page.locator("dialog input[name=time]").fill("2026-01-31T12:00")
+    await tab.shows("partition 0: from 901 to 1")
+    assert tab.console.done == []
+    assert await tab.confirm("Begin there") == "It begins there in 1 partition."
+    [(what, body)] = tab.console.done
+    assert what == "POST /v1/groups/flights/radar/reset"
+    assert body == {"to": await tab.page.evaluate("new Date('2026-01-31T12:00').toISOString()")}
+    await positions.focus()
+    await tab.page.keyboard.press("Enter")
+    await tab.page.wait_for_url("**/#/topics/flights/records?partition=0")
 
 
 # --- who may ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from headgate.model.control.reports import GatewayLink
 from headgate.model.event import ProducedOp
 from headgate.model.letters import GatewayLetters
 from headgate.model.position import Tally
+from headgate.model.subscription import SlowSubscriber
 from headgate.model.topology import Placement, RepartitionPhase, Topology
 
 DEFAULT_URL = "http://127.0.0.1:8780"
@@ -311,6 +312,10 @@ class LaneStatus(msgspec.Struct, frozen=True):
     """What is wrong with the store of positions, if anything is."""
 
 
+SLOWEST_MAX = 10
+"""Slow subscribers that are named of each gateway."""
+
+
 class GatewayStatus(msgspec.Struct, frozen=True):
     """`depth` deliveries wait for its subscribers; `held` of these get nothing at the moment,
     because the coordinator had forgotten them and not every lane knows them yet."""
@@ -322,6 +327,8 @@ class GatewayStatus(msgspec.Struct, frozen=True):
     held: int = 0
     filter_cost_us: int = 0
     """What the filters of its subscriptions cost together, for one document, at worst."""
+    slowest: list[SlowSubscriber] = []
+    """A few of those who don't keep up, the slowest first."""
 
 
 class FilterStatus(msgspec.Struct, frozen=True):

@@ -96,6 +96,16 @@ class LaneFlow(msgspec.Struct, frozen=True):
     links: list[LinkFlow]
 
 
+class SlowAtGateway(msgspec.Struct, frozen=True):
+    """A subscriber who doesn't keep up (model.subscription.SlowSubscriber), and its gateway."""
+
+    gateway: str
+    subscription: str
+    topic: str
+    waiting: int
+    catching_up: bool
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """`routing` are the latencies from a record to its acknowledgement, all that the coordinator
     has heard of, in buckets with these bounds; `left_out` counts what a list would have had
@@ -116,6 +126,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     paths: list[PathFlow]
     lanes: list[LaneFlow]
     gateways: list[GatewayStatus]
+    slowest: list[SlowAtGateway]
     windows: list[WindowStatus]
     moves: list[MoveStatus]
     groups: list[GroupStatus]

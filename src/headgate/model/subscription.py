@@ -49,3 +49,13 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             self.shard,
             self.cost_us,
         )
+
+
+class SlowSubscriber(msgspec.Struct, frozen=True):
+    """A subscription for whose subscriber deliveries wait in its gateway, or, `catching_up`, for
+    whom the log is read because its queue was full, or it has come back."""
+
+    subscription: str
+    topic: str
+    waiting: int
+    catching_up: bool

@@ -5,6 +5,7 @@ import { clock } from "./format.js";
 import { live } from "./live.js";
 import * as session from "./session.js";
 import * as connectors from "./pages/connectors.js";
+import * as group from "./pages/group.js";
 import * as letters from "./pages/letters.js";
 import * as nodes from "./pages/nodes.js";
 import * as overview from "./pages/overview.js";
@@ -55,7 +56,13 @@ function decoded(part) {
 function pageOf({ name, rest }) {
   if (name === "topics" && rest[1] === "records") return records;
   if (name === "topics" && rest[0]) return topic;
+  if (name === "groups") return rest.length === 2 ? group : null;
   return PAGES.find(([known]) => known === name)?.[2] ?? null;
+}
+
+/** Which link of the bar a page stands under. */
+function tabOf({ name }) {
+  return name === "groups" ? "subscriptions" : name;
 }
 
 function show() {
@@ -72,7 +79,7 @@ function show() {
   document.title = `${open.title} · Headgate`;
   replace(main, h("h1", { tabindex: "-1" }, open.heading ?? open.title), open.element);
   for (const [name, link] of links) {
-    attribute(link, "aria-current", name === route.name ? "page" : null);
+    attribute(link, "aria-current", name === tabOf(route) ? "page" : null);
   }
   update();
 }

@@ -11,6 +11,7 @@ from headgate.decide.operations.diagnosis import Finding
 from headgate.model import api
 from headgate.model.control.reports import LATENCY_BUCKETS_S, GatewayLink, Latencies
 from headgate.model.overview_api import Overview, PathFlow
+from headgate.model.subscription import SlowSubscriber
 from tests.decide.operations.test_diagnosis import DETAIL, HEALTHY, LANE, but
 
 
@@ -96,6 +97,25 @@ def test_a_lane_says_what_keeps_it_from_going_on() -> None:
         1,
         ["g-1"],
     )
+
+
+def test_the_slowest_subscribers_of_all_gateways_are_one_list() -> None:
+    told = [
+        SlowSubscriber("a", "flights", 1, catching_up=False),
+        SlowSubscriber("b", "flights", 900, catching_up=False),
+        SlowSubscriber("c", "flights", 3, catching_up=True),
+    ]
+    gateways = [
+        api.GatewayStatus("g-1", 4, 0, 9, slowest=told[:2]),
+        api.GatewayStatus("g-2", 4, 0, 9, slowest=told[2:]),
+    ]
+    made = overview_of(but(gateways=gateways), [])
+    assert [(one.gateway, one.subscription) for one in made.slowest] == [
+        ("g-2", "c"),
+        ("g-1", "b"),
+        ("g-1", "a"),
+    ]
+    assert [one.slowest for one in made.gateways] == [[], []]
 
 
 def test_lists_are_bounded_and_say_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:

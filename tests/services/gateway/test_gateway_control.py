@@ -11,6 +11,7 @@ from headgate.model.control.from_coordinator import AdoptionFloor, Refused
 from headgate.model.control.reports import GatewayReport
 from headgate.model.control.to_coordinator import AckTopology, Register, RegistrationComplete
 from headgate.model.event import PartitionRef
+from headgate.model.subscription import SlowSubscriber
 from headgate.ports.log import Extent
 from headgate.services.gateway import hearing
 from headgate.services.gateway.subscriptions import registering, subscriptions
@@ -384,6 +385,29 @@ async def test_reports_count_the_subscribers_that_are_held_back(world: World) ->
     await until(lambda: GatewayReport(2, 0, 0, held=2) in coordinator.received)
     coordinator.adopt()
     await until(lambda: coordinator.of_kind(GatewayReport)[-1] == GatewayReport(2, 0, 0))
+
+
+async def test_reports_name_who_does_not_keep_up() -> None:
+    """And nobody any more once everybody has what waited."""
+    bounds = Bounds(queue=10, subscribe_timeout_s=WAIT_S, topic_grace_s=0.05)
+    async with running(bounds=bounds) as world:
+        for number in range(1_000):
+            world.log.append({"f": "x" * 50_000, "n": number})
+        quick = await world.websocket()
+        slow = await world.websocket(from_="earliest")
+        await quick.next()
+        name = (await slow.next())["subscription"]
+        slow.stop_reading()
+
+        def told() -> tuple[SlowSubscriber, ...]:
+            reports = [one for one in world.coordinator.received if isinstance(one, GatewayReport)]
+            return reports[-1].slowest if reports else ()
+
+        await until(lambda: bool(told()))
+        [one] = told()
+        assert one == SlowSubscriber(name, "flights", one.waiting, catching_up=True)
+        slow.read_on()
+        await until(lambda: not told())
 
 
 # --- deliveries ----------------------------------------------------------------------------------

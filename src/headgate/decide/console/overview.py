@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from headgate.decide.operations.diagnosis import Finding, judge_status
 from headgate.decide.operations.health import judged, of_cluster
 from headgate.decide.operations.latencies import plus
 from headgate.model.api import (
+    GatewayStatus,
     HealthStatus,
     LaneStatus,
     NodeStatus,
@@ -31,6 +32,7 @@ from headgate.model.overview_api import (
     LinkFlow,
     Overview,
     PathFlow,
+    SlowAtGateway,
     TopicFlow,
 )
 
@@ -43,6 +45,7 @@ LISTED_MAX: Mapping[str, int] = {
     "paths": 500,
     "lanes": 200,
     "gateways": 200,
+    "slowest": 20,
     "moves": 200,
     "groups": 100,
     "connectors": 100,
@@ -77,7 +80,8 @@ def overview_of(status: Status, routing: Iterable[Latencies]) -> Overview:
         topics=some("topics", [topic_flow(one) for one in status.topics]),
         paths=some("paths", paths(status)),
         lanes=some("lanes", [_lane(one) for one in status.lanes]),
-        gateways=some("gateways", status.gateways),
+        gateways=some("gateways", [replace(one, slowest=[]) for one in status.gateways]),
+        slowest=some("slowest", slowest(status.gateways)),
         windows=status.windows,
         moves=some("moves", status.moves),
         groups=some("groups", status.groups),
@@ -140,6 +144,17 @@ def paths(status: Status) -> list[PathFlow]:
     return sorted(flows, key=lambda flow: -flow.rate)
 
 
+def slowest(gateways: Iterable[GatewayStatus]) -> list[SlowAtGateway]:
+    """Of all gateways' slow subscribers those first who read the log, as those have been left
+    behind by more than a queue holds; then those for whom most waits."""
+    every = [
+        SlowAtGateway(gateway.id, one.subscription, one.topic, one.waiting, one.catching_up)
+        for gateway in gateways
+        for one in gateway.slowest
+    ]
+    return sorted(every, key=lambda one: (not one.catching_up, -one.waiting))
+
+
 def _health(status: Status) -> HealthStatus:
     partitions, reasons = of_cluster(status)
     return judged(
@@ -150,7 +165,7 @@ def _health(status: Status) -> HealthStatus:
 def _node(node: NodeStatus) -> NodeStatus:
     """When a node that is there was heard of last is always just now, and never twice the same."""
     is_away = node.state == "lost"
-    return node if is_away else msgspec.structs.replace(node, last_seen_ms_ago=0)
+    return node if is_away else replace(node, last_seen_ms_ago=0)
 
 
 def _lane(lane: LaneStatus) -> LaneFlow:

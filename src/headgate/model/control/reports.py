@@ -11,6 +11,7 @@ from headgate.model.connector import ConnectorReport
 from headgate.model.control.message import Message
 from headgate.model.event import PartitionRef
 from headgate.model.position import Tally
+from headgate.model.subscription import SlowSubscriber
 from headgate.model.topology import Owner
 
 PartitionState = Literal["flowing", "stale", "failed"]
@@ -115,12 +116,14 @@ class ConnectorReports(Message, frozen=True):
 
 class GatewayReport(Message, frozen=True):
     """Also renews every subscription of the gateway that has a time-to-live. `held` subscribers get
-    nothing at the moment: the coordinator had forgotten them, and not every lane knows them yet."""
+    nothing at the moment: the coordinator had forgotten them, and not every lane knows them yet.
+    `slowest` names a few of those who don't keep up, the slowest first."""
 
     subscribers: int
     depth: int
     sent: int
     held: int = 0
+    slowest: tuple[SlowSubscriber, ...] = ()
 
 
 class RouterReport(Message, frozen=True):

@@ -56,6 +56,7 @@ from headgate.services.gateway.public.leader_calls import LeaderCalls
 from headgate.services.gateway.public.routes import PublicRoutes
 from headgate.services.gateway.rights import Rights
 from headgate.services.gateway.subscriptions.registering import Registering
+from headgate.services.gateway.subscriptions.slowness import slowest_of
 from headgate.services.gateway.subscriptions.subscriptions import Bounds, Subscriptions
 from headgate.services.gateway.telling import Telling
 from headgate.services.gateway.websocket import PATH as SUBSCRIBE_PATH
@@ -364,8 +365,11 @@ class Gateway:
     async def _report(self) -> None:
         while True:
             subscriptions, totals = self._subscriptions, self._subscriptions.totals
+            slowest = slowest_of(subscriptions)
             await self._control.send(
-                GatewayReport(len(subscriptions), totals.depth, totals.sent, subscriptions.held)
+                GatewayReport(
+                    len(subscriptions), totals.depth, totals.sent, subscriptions.held, slowest
+                )
             )
             await asyncio.sleep(self._options.report_every_s)
 

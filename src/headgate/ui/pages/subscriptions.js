@@ -1,4 +1,4 @@
-// Who wants to hear what: every subscription, the costliest filters, and consumer groups.
+// Who wants to hear what: every subscription, consumer groups, who is slow, and what filters cost.
 
 import { get } from "../api.js";
 import { h, replace, text } from "../dom.js";
@@ -6,6 +6,7 @@ import { count, cut, plural, visible } from "../format.js";
 import { failed } from "../parts/dialogs.js";
 import { card, state, Table } from "../parts/pieces.js";
 import { VirtualList } from "../parts/virtual_list.js";
+import { may } from "../session.js";
 
 const PAGE = 500;
 const PAGES_KEPT = 40;
@@ -121,12 +122,27 @@ export function open() {
       { title: "Filters cost", class: "number", cell: (one) => `${count(one.filter_cost_us)} µs` },
     ],
   });
+  const slowest = new Table({
+    label: "The slowest subscribers",
+    key: (one) => `${one.gateway} ${one.subscription}`,
+    empty: "Everybody keeps up.",
+    columns: [
+      { title: "Subscription", cell: (one) => h("bdi", null, visible(cut(one.subscription, 120))) },
+      { title: "Topic", cell: (one) => one.topic },
+      { title: "Gateway", cell: (one) => one.gateway },
+      { title: "Waiting", class: "number", cell: (one) => count(one.waiting) },
+      {
+        title: "State",
+        cell: (one) => (one.catching_up ? state("catches up from the log", "warn") : state("takes what waits", "busy")),
+      },
+    ],
+  });
   const groups = new Table({
     label: "Consumer groups",
     key: (one) => `${one.topic}/${one.group}`,
     empty: "There are no consumer groups.",
     columns: [
-      { title: "Group", cell: (one) => h("b", null, one.group) },
+      { title: "Group", cell: groupName },
       { title: "Topic", cell: (one) => one.topic },
       { title: "Filter", class: "mono", cell: (one) => h("bdi", null, visible(cut(one.where ?? "–", 200))) },
       { title: "Targets", class: "number", cell: (one) => count(one.targets) },
@@ -143,11 +159,13 @@ export function open() {
       { class: "page" },
       card("Subscriptions", search, said, list.element),
       card("Consumer groups", null, groups.element),
-      card("The costliest filters", null, filters.element),
+      card("The slowest subscribers", null, slowest.element),
       card("What waits for subscribers", null, gateways.element),
+      card("The costliest filters", null, filters.element),
     ),
     update(overview) {
       filters.show(overview.filters);
+      slowest.show(overview.slowest);
       gateways.show([...overview.gateways].sort((a, b) => b.depth - a.depth));
       groups.show(overview.groups);
       // Somebody came or went: what is seen is asked for again.
@@ -176,6 +194,12 @@ function row(one) {
     one.tenant ?? "",
     one.cost_us ? `${count(one.cost_us)} µs` : "–",
   ];
+}
+
+function groupName({ topic, group }) {
+  const words = h("bdi", null, visible(group));
+  if (!may("read:groups")) return h("b", null, words);
+  return h("a", { href: `#/groups/${encodeURIComponent(topic)}/${encodeURIComponent(group)}` }, words);
 }
 
 function groupState(group) {

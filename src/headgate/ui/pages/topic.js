@@ -12,6 +12,8 @@ import { topicState } from "./overview.js";
 
 const EVERY_MS = 2_000;
 const PARTITIONS_MAX = 1_024;
+const SHOWN_WAITS = 100;
+const SHOWN_NUMBERS = 12;
 
 export function open({ rest: [name] }) {
   let details = [];
@@ -155,14 +157,7 @@ function planView(plan) {
     "ul",
     { class: "plan" },
     h("li", null, `${count(plan.partitions)} → ${count(plan.to)} partitions.`),
-    h("li", null, `${percent(plan.moved_share)} of all keys change their partition.`),
-    plan.waits.length
-      ? h(
-          "li",
-          null,
-          `${plural(plan.waits.length, "partition")} deliver new records only once older ones of the same keys are settled.`,
-        )
-      : null,
+    plan.waits.length ? h("li", null, `${percent(plan.moved_share)} of all keys change their partition.`) : null,
     h(
       "li",
       null,
@@ -170,5 +165,42 @@ function planView(plan) {
         ? `${plural(plan.backlog, "record")} are to be settled before that, which takes ${drain}.`
         : "Nothing has to be settled before that.",
     ),
+    waits(plan),
   );
+}
+
+/** Who waits for whom, partition by partition; those that wait for the same are one line. */
+function waits(plan) {
+  if (!plan.waits.length) return h("li", null, "It has no keys, so no partition waits for another.");
+  const alike = new Map();
+  for (const { partition, after } of plan.waits) {
+    // Partitions that share keys wait for each other, and none of them for itself.
+    const sharing = new Set(partition < plan.partitions ? [...after, partition] : after);
+    const key = [...sharing].sort((a, b) => a - b).join(" ");
+    const one = alike.get(key) ?? { waiting: [], awaited: new Set() };
+    one.waiting.push(partition);
+    for (const other of after) one.awaited.add(other);
+    alike.set(key, one);
+  }
+  const rows = [...alike.values()];
+  return h(
+    "li",
+    null,
+    "New records wait for those that are there now, of the same keys:",
+    h(
+      "ul",
+      { class: "plan scroll" },
+      rows
+        .slice(0, SHOWN_WAITS)
+        .map(({ waiting, awaited }) => h("li", null, `of ${numbers(waiting)} for those of ${numbers([...awaited].sort((a, b) => a - b))}`)),
+      rows.length > SHOWN_WAITS ? h("li", null, `and ${count(rows.length - SHOWN_WAITS)} more like these`) : null,
+    ),
+  );
+}
+
+/** "0, 2, 4 and 12 more" */
+function numbers(partitions) {
+  const shown = partitions.slice(0, SHOWN_NUMBERS).join(", ");
+  const left = partitions.length - SHOWN_NUMBERS;
+  return left > 0 ? `${shown} and ${count(left)} more` : shown;
 }

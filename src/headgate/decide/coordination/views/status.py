@@ -77,6 +77,7 @@ def describe(
                 r.sent,
                 r.held,
                 cluster.registry.costs.of_gateway(m.hello.node_id),
+                list(r.slowest[: api.SLOWEST_MAX]),
             )
             for m in gateways
             if isinstance(r := m.report, GatewayReport)

@@ -332,6 +332,11 @@ class LiveSubscription:
             self._room.clear()
             await self._room.wait()
 
+    @property
+    def waiting(self) -> int:
+        """Deliveries, and what has to be said about those that don't come."""
+        return self._counted
+
     # --- how far it is ---------------------------------------------------------------------------
 
     def acknowledge(self, positions: Mapping[int, int]) -> None:
