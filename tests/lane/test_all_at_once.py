@@ -170,7 +170,7 @@ class Story:
             settled = self.world.position(at)
             assert accepted.issuperset(range(1, settled + 1)), self.world.refs[at]
         held = self.world.lane.holding
-        assert not held.gone.intersection(held.partitions)
+        assert not held.gone & held.partitions.keys()
 
     # --- parts -----------------------------------------------------------------------------------
 

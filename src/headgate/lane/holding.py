@@ -1,12 +1,15 @@
 """What a lane holds at the moment: its partitions, the gateways it knows, who is subscribed.
 
-A passive value: only the lane changes it, between two awaits; whoever delivers, reads or sends
-letters looks things up here each time, because the next moment may be another.
+A passive value, which whoever delivers, reads or sends letters looks things up in each time,
+because the next moment may be another. Each part of it has one owner, who changes it between two
+awaits: which partitions there are the lane's grip (positions/grip.py), what is around it
+`Surroundings`, who is subscribed `Adopted`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -23,16 +26,23 @@ NOTHING: Mapping[PartitionRef, int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
+class Around:
+    """What the last topology says: `urls` is where each gateway takes deliveries, `incarnations`
+    the process that does, `topics` how each is partitioned."""
+
+    urls: Mapping[str, str] = field(default_factory=dict)
+    incarnations: Mapping[str, str] = field(default_factory=dict)
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Holding:
-    """`urls` is where each gateway takes deliveries, `incarnations` the process that does, `gone`
-    what was planned for the lane and others have by now, `topics` how each is partitioned."""
+    """`gone` is what was planned for the lane and others have by now."""
 
     adopted: Adopted
-    partitions: dict[PartitionRef, SourcePartition] = field(default_factory=dict)
-    urls: dict[str, str] = field(default_factory=dict)
-    incarnations: dict[str, str] = field(default_factory=dict)
-    gone: set[PartitionRef] = field(default_factory=set)
-    topics: dict[str, Topic] = field(default_factory=dict)
+    around: Around
+    partitions: Mapping[PartitionRef, SourcePartition]
+    gone: AbstractSet[PartitionRef]
 
     def is_at(self, subscription_id: str, gateway_id: str) -> bool:
         """Is the subscription alive, and at that gateway?"""
@@ -43,7 +53,7 @@ class Holding:
         """The delivery for those of its subscriptions that are there; None when none is."""
         if ref_of(delivery) not in self.partitions:
             return None
-        is_there = gateway_id in self.urls
+        is_there = gateway_id in self.around.urls
         if delivery.lost_from:
             # Whom it concerns is for the gateway to say. The subscribers of one that is gone read
             # the log, and find a gap by themselves.
@@ -64,13 +74,6 @@ class Holding:
         """Is it clear who reads `ref`, the lane or others?"""
         return ref in self.partitions or ref in self.gone
 
-    def let_go(self, ref: PartitionRef) -> bool:
-        """It is somebody else's from now on; False where it was before."""
-        if self.partitions.pop(ref, None) is None:
-            return False
-        self.gone.add(ref)
-        return True
-
     def owned(self) -> tuple[Owner, ...]:
         return tuple(partition.owner for partition in self.partitions.values())
 
@@ -86,14 +89,14 @@ class Holding:
     def read_seq(self, ref: PartitionRef) -> int:
         """How far the lane has read `ref`, and put what it found; 0 once it is somebody else's."""
         partition = self.partitions.get(ref)
-        return 0 if partition is None else partition.read_seq
+        return 0 if partition is None else partition.read.seq
 
     def read_so_far(self) -> dict[PartitionRef, int]:
-        return {ref: partition.read_seq for ref, partition in self.partitions.items()}
+        return {ref: partition.read.seq for ref, partition in self.partitions.items()}
 
     def readable_version(self, topic: str) -> int:
         """The newest partitioning version of `topic` that every gateway knows."""
-        known = self.topics.get(topic)
+        known = self.around.topics.get(topic)
         if known is None:
             return FIRST_VERSION
         is_news = known.repartition is not None and known.repartition.phase == "fenced"
@@ -101,7 +104,7 @@ class Holding:
 
     def before(self, ref: PartitionRef, version: int) -> Mapping[PartitionRef, int]:
         """Up to where others are to be settled before records of `version` in `ref`."""
-        topic = self.topics.get(ref.topic)
+        topic = self.around.topics.get(ref.topic)
         if topic is None or not topic.former:
             return NOTHING
         found = lineage_of(topic).before(version, ref.partition)
@@ -110,12 +113,12 @@ class Holding:
     def version(self, ref: PartitionRef) -> int:
         """The partitioning version that is read of `ref`."""
         partition = self.partitions.get(ref)
-        return 0 if partition is None else partition.version
+        return 0 if partition is None else partition.order.version
 
     def version_of(self, ref: PartitionRef, seq: int) -> int:
         """The partitioning version of the record of `ref` with that seq."""
-        topic = self.topics.get(ref.topic)
+        topic = self.around.topics.get(ref.topic)
         return FIRST_VERSION if topic is None else lineage_of(topic).version_of(ref.partition, seq)
 
     def unsettled(self) -> int:
-        return sum(partition.tracker.unsettled for partition in self.partitions.values())
+        return sum(partition.unsettled for partition in self.partitions.values())

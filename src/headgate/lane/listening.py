@@ -106,8 +106,7 @@ class Listening:
                 case from_coordinator.AskEvidence():
                     await session.send(self._telling.answer(message))
                 case from_coordinator.Refused(reason):
-                    self._holding.partitions.clear()
-                    self._course.end(reason)
+                    self._tenure.refused(reason)
                 case _:
                     self._hint(message)
 
@@ -146,9 +145,9 @@ class Listening:
             self._end_if_handed_off()
 
     async def _hand_off(self, session: ControlSession, leaving: list[SourcePartition]) -> None:
-        gone = await self._handing_off.settle(leaving, session)
-        if gone is not None:
-            self._tenure.note_held()
+        if await self._handing_off.settle(leaving, session):
+            gone = self._tenure.hand_off(leaving)
+            self._handing_off.has_released(gone)
             await session.send(to_coordinator.Released(tuple(gone)))
             self._end_if_handed_off()
 

@@ -120,38 +120,38 @@ class Reading:
 
     def _is_due(self, ref: PartitionRef) -> bool:
         partition = self._partitions.get(ref)
-        return partition is None or partition.read_at_s <= self._now_s()
+        return partition is None or partition.read.is_due(self._now_s())
 
     async def _tried(self, partition: SourcePartition) -> bool:
         """Read some, if it can be read; False when the partition has nothing more for now."""
-        limit = partition.portion.up_to(self._settings.read_limit)
+        limit = partition.read.up_to(self._settings.read_limit)
         try:
-            with partition.portion.tried():
+            with partition.read.tried():
                 has_more = await self._read_some(partition, limit)
         except OperatorError as error:
-            partition.read_failed(error, now_s=self._now_s())
+            partition.read.failed(error, now_s=self._now_s())
             return True
         if partition.has_stopped:
             await self._saving.save(partition)  # before another lane reads on
-        partition.read_well()
+        partition.read.went_well(goes_on=not partition.has_stopped)
         return has_more
 
     async def _read_some(self, partition: SourcePartition, limit: int) -> bool:
         """Read and match up to `limit`; False when the partition has nothing more for now."""
         settings = self._settings
         await self._dispatcher.room()
-        found = await self._reader.read(partition.ref, after_seq=partition.read_seq, limit=limit)
-        if not partition.is_sure(self._now_s()):
+        found = await self._reader.read(partition.ref, after_seq=partition.read.seq, limit=limit)
+        if not partition.read.is_sure(self._now_s()):
             await self._look_back(partition)
-        partition.looked(self._now_s())
+        partition.read.looked(self._now_s())
         if not self._may_read(partition):
             return False
         if not found:
             return await self._look_behind_the_end(partition)
-        if partition.begins_again(found[0]):
-            partition.stop(str(partition.lost_history))
+        if lost := partition.read.begins_again(found[0]):
+            partition.stop(str(lost))
             return False
-        if gap := partition.gap_before(found[0], settings.gap_max_s):
+        if gap := partition.read.gap_before(found[0], settings.gap_max_s):
             self._pass(partition, gap)
         records = self._crossing.cleared(partition, dense(found))
         taken = 0
@@ -167,19 +167,19 @@ class Reading:
     async def _look_back(self, partition: SourcePartition) -> None:
         """Is the last record that was read still what it was? Asked after what comes behind it was
         read: a log that is lost doesn't come back, so all of that is of the same log."""
-        if not partition.read_seq:
+        if not partition.read.seq:
             return
         try:
             found = await self._reader.read(
-                partition.ref, after_seq=partition.read_seq - 1, limit=1
+                partition.ref, after_seq=partition.read.seq - 1, limit=1
             )
         except CorruptRecord:
             return  # it was what it should be when it was read, and says nothing of the log now
         except OperatorError:
-            if partition.has_memory:
+            if partition.read.has_memory:
                 raise
             return  # it was settled before this lane's time, and what is behind it can be read
-        if lost := partition.found_again(found[0] if found else None):
+        if lost := partition.read.found_again(found[0] if found else None):
             partition.stop(lost.message)
 
     async def look_ahead(self) -> None:
@@ -189,26 +189,25 @@ class Reading:
         await asyncio.gather(*(self._look_ahead_of(partition) for partition in readable))
 
     async def _look_ahead_of(self, partition: SourcePartition) -> None:
-        if partition.tracker.unsettled or (self._is_level and not partition.is_still):
-            partition.unread_ms = 0
+        if partition.unsettled or (self._is_level and not partition.is_still):
+            partition.read.looked_ahead(0)
             return
         with contextlib.suppress(OperatorError):  # that is said where it is read
-            found = await self._reader.read(partition.ref, after_seq=partition.read_seq, limit=1)
-            is_new = bool(found) and found[0].seq > partition.read_seq
-            partition.unread_ms = found[0].time_ms if is_new else 0
+            found = await self._reader.read(partition.ref, after_seq=partition.read.seq, limit=1)
+            is_new = bool(found) and found[0].seq > partition.read.seq
+            partition.read.looked_ahead(found[0].time_ms if is_new else 0)
 
     async def _look_behind_the_end(self, partition: SourcePartition) -> bool:
         """Nothing more is found: does the log end there? True when there is more to read."""
-        if self._now_s() < partition.look_at_s:
+        if not partition.read.asks_for_the_end(self._now_s(), every_s=LOOK_EVERY_S):
             return False
-        partition.look_at_s = self._now_s() + LOOK_EVERY_S
         head = (await self._reader.extent(partition.ref)).head
-        if head <= partition.read_seq:
-            partition.ends_at(head)
+        if head <= partition.read.seq:
+            partition.read.ends_at(head)
             return False
-        found = await self._reader.read(partition.ref, after_seq=partition.read_seq, limit=1)
+        found = await self._reader.read(partition.ref, after_seq=partition.read.seq, limit=1)
         if not found and self._may_read(partition):
-            self._pass(partition, Gap(partition.read_seq + 1, head))
+            self._pass(partition, Gap(partition.read.seq + 1, head))
         return True
 
     def _may_read(self, partition: SourcePartition) -> bool:
@@ -220,7 +219,7 @@ class Reading:
         log.error(LogLine.GAP_FOUND, partition=str(partition.ref), gap=str(gap))
         self.gaps += 1
         tells = self._settings.gap_enabled or gap.at_origin
-        gateways = list(self._holding.urls) if tells else []
+        gateways = list(self._holding.around.urls) if tells else []
         partition.lose(gap, untold=len(gateways), now_ms=self._machine.wall_ms())
         for gateway_id in gateways:
             self._dispatcher.put(gateway_id, partition.notice(gap))
@@ -232,7 +231,7 @@ class Reading:
         for run in runs(records):
             if is_marker(run[0]):
                 self._pass(partition, marked(run[0]))
-                partition.accept(run[0])
+                partition.read.accept(run[0])
                 self.read += 1
                 taken += 1
                 continue
@@ -246,21 +245,17 @@ class Reading:
         """How many were matched. No await in here: the index is the same for every record of one
         call. The records are dense and follow what was read, so those that concern nobody are
         passed in whole runs."""
-        tracker, put = partition.tracker, self._dispatcher.put
-        before = tracker.position
+        put, before = self._dispatcher.put, partition.settled
         turn = _Turn(records, self._pace)
         for record, deliveries in self._matching.deliveries(partition, turn):
-            tracker.pass_unmatched(record.seq - 1)
-            tracker.take(record.seq, pending=len(deliveries), time_ms=record.time_ms)
+            partition.matched(record, len(deliveries))
             for gateway_id, delivery in deliveries.items():
                 if (parts := put(gateway_id, delivery)) > 1:
-                    tracker.split(record.seq, parts)
+                    partition.split(record.seq, parts)
             self.matched += len(deliveries)
-        last = records[turn.taken - 1]
-        tracker.pass_unmatched(last.seq)
-        partition.accept(last)
+        partition.matched_through(records[turn.taken - 1])
         self.read += turn.taken
-        self._saving.count(tracker.position - before)
+        self._saving.count(partition.settled - before)
         return turn.taken
 
     def _now_s(self) -> float:

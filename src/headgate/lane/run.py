@@ -33,13 +33,13 @@ from headgate.lane.course import Course
 from headgate.lane.delivery.evidence import LaneEvidence
 from headgate.lane.delivery.ledger import Ledger
 from headgate.lane.delivery.pipelines import Dispatcher
-from headgate.lane.holding import Holding
+from headgate.lane.holding import Around
 from headgate.lane.life import Hold, Window, WindowEvent
 from headgate.lane.listening import Listening
 from headgate.lane.positions.claiming import Claiming
 from headgate.lane.positions.crossing import Crossing
+from headgate.lane.positions.grip import Grip
 from headgate.lane.positions.handing_off import HandingOff
-from headgate.lane.positions.overtakings import Overtakings
 from headgate.lane.positions.saving import Saving
 from headgate.lane.reading import Reading
 from headgate.lane.reporting import Reporting
@@ -93,16 +93,17 @@ class Lane:
         self._intake = Crew("lane")
         """What ends first, so that the rest can be settled."""
         self._adopted = Adopted(machine, kept=ports.kept, note=self._note)
-        self.holding = Holding(self._adopted)
-        self._overtakings = Overtakings(self.holding)
+        around = Around()
+        grip = Grip(self._adopted, around)
+        self.holding = grip.holding
         self._saving = Saving(
             spec.settings,
             ports.checkpoints,
             self.holding.partitions,
-            self._overtakings,
+            grip,
             machine=machine,
         )
-        self._ledger = Ledger(self.holding, self._saving, self._overtakings, machine=machine)
+        self._ledger = Ledger(self.holding, self._saving, grip, machine=machine)
         self._matching = Matching(self._adopted, spec.settings.soft_delete)
         evidence = ports.evidence or evidence_of(spec.settings, machine)
         self._dispatcher = Dispatcher(
@@ -123,7 +124,6 @@ class Lane:
             spec.settings,
             holding=self.holding,
             hearing=self._hearing,
-            dispatcher=self._dispatcher,
             saving=self._saving,
         )
         self._tally: asyncio.Future[LaneTally] = asyncio.get_running_loop().create_future()
@@ -155,7 +155,7 @@ class Lane:
         )
         self._surroundings = Surroundings(
             spec.settings,
-            holding=self.holding,
+            around=around,
             matching=self._matching,
             dispatcher=self._dispatcher,
             crossing=self._crossing,
@@ -165,13 +165,12 @@ class Lane:
         self._tenure = Tenure(
             spec,
             course=self._course,
-            holding=self.holding,
+            grip=grip,
             hearing=self._hearing,
             adopted=self._adopted,
             surroundings=self._surroundings,
             claiming=self._claiming,
             handing_off=self._handing_off,
-            overtakings=self._overtakings,
             dispatcher=self._dispatcher,
             reporting=self._reporting,
             notes=ports.notes,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from headgate.decide.delivery.routing import Routes
 from headgate.lane.delivery.pipelines import Dispatcher
-from headgate.lane.holding import Holding
+from headgate.lane.holding import Around
 from headgate.lane.positions.crossing import Crossing
 from headgate.lane.subscriptions.matching import Matching
 from headgate.model.control import from_coordinator
@@ -20,21 +20,21 @@ from headgate.model.topology import Topology
 
 
 class Surroundings:
-    """`note` writes an entry into the lane's notes; `found_gateways` is set from the first
-    topology on."""
+    """`around` is where the lane looks up what it was told. `note` writes an entry into the lane's
+    notes; `found_gateways` is set from the first topology on."""
 
     def __init__(
         self,
         settings: LaneSettings,
         *,
-        holding: Holding,
+        around: Around,
         matching: Matching,
         dispatcher: Dispatcher,
         crossing: Crossing,
         note: Callable[[Entry], None],
     ) -> None:
         self._settings = settings
-        self._holding = holding
+        self._around = around
         self._matching = matching
         self._dispatcher = dispatcher
         self._crossing = crossing
@@ -46,9 +46,9 @@ class Surroundings:
         self.topology = topology
         self._note(from_coordinator.PushTopology(topology))
         gateways = [node for node in topology.of_role("gateway") if node.url]
-        urls = self._holding.urls = {node.id: node.url for node in gateways}
-        self._holding.incarnations = {node.id: node.incarnation for node in gateways}
-        self._holding.topics = {topic.name: topic for topic in topology.topics}
+        urls = self._around.urls = {node.id: node.url for node in gateways}
+        self._around.incarnations = {node.id: node.incarnation for node in gateways}
+        self._around.topics = {topic.name: topic for topic in topology.topics}
         self._crossing.heard()
         settings = self._settings
         self._matching.routes = Routes(

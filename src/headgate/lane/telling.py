@@ -48,14 +48,14 @@ class Telling:
         since_ms, attempts = evidence.since_ms, evidence.attempts(ref, seq)
         if partition is None:
             return LaneAccount(since_ms, attempts, mode=self._settings.mode)
-        waits_for = partition.awaits if partition.read_seq < seq else 0
+        waits_for = partition.order.awaits if partition.read.seq < seq else 0
         return LaneAccount(
             since_ms,
             attempts,
             holds=True,
-            read_seq=partition.read_seq,
-            settled=partition.tracker.position,
-            awaits=partition.tracker.awaits(seq),
+            read_seq=partition.read.seq,
+            settled=partition.settled,
+            awaits=partition.is_awaited(seq),
             held_for=waits_for,
             reason=partition.reason or self._dispatcher.halt_of(ref) or self._dispatcher.error,
             mode=self._settings.mode,

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import structlog
 
 from headgate.errors import HeadgateError
 from headgate.lane.course import Course
 from headgate.lane.delivery.pipelines import Dispatcher
-from headgate.lane.holding import Holding
 from headgate.lane.life import Hold, HoldEvent, Standing, StandingEvent, Window
 from headgate.lane.positions.claiming import Claiming
+from headgate.lane.positions.grip import Grip
 from headgate.lane.positions.handing_off import HandingOff
-from headgate.lane.positions.overtakings import Overtakings
+from headgate.lane.positions.partition import SourcePartition
 from headgate.lane.reporting import Reporting
 from headgate.lane.subscriptions.adopted import Adopted
 from headgate.lane.subscriptions.hearing import Hearing
@@ -56,13 +56,12 @@ class Tenure:
         spec: LaneSpec,
         *,
         course: Course,
-        holding: Holding,
+        grip: Grip,
         hearing: Hearing,
         adopted: Adopted,
         surroundings: Surroundings,
         claiming: Claiming,
         handing_off: HandingOff,
-        overtakings: Overtakings,
         dispatcher: Dispatcher,
         reporting: Reporting,
         notes: LaneNotes,
@@ -71,13 +70,13 @@ class Tenure:
     ) -> None:
         self._spec = spec
         self._course = course
-        self._holding = holding
+        self._grip = grip
+        self._holding = grip.holding
         self._hearing = hearing
         self._adopted = adopted
         self._surroundings = surroundings
         self._claiming = claiming
         self._handing_off = handing_off
-        self._overtakings = overtakings
         self._dispatcher = dispatcher
         self._reporting = reporting
         self._notes = notes
@@ -107,10 +106,10 @@ class Tenure:
         hearing, stream = self._hearing, self._hearing.ask_anew()
         await self._take(self._spec.owns, may=lambda: hearing.is_heard(session, stream))
         holding = self._holding
-        holding.gone |= self._claiming.fenced
+        self._grip.leave_to_others(self._claiming.fenced)
         if holding.partitions:
-            holding.gone |= self._claiming.failed.keys()
-        if holding.gone.issuperset(self._planned):
+            self._grip.leave_to_others(self._claiming.failed)
+        if holding.gone >= set(self._planned):
             self._course.end("somebody newer has taken over")
         elif holding.partitions and hearing.is_same(session, stream):
             await self._say_claimed(session)
@@ -159,7 +158,7 @@ class Tenure:
         """All at once for whoever looks: what is adopted from then on is late for all of them."""
         assert self._hearing.is_told, "its predecessor goes on until it has the subscriptions"
         claimed = await self._claiming.claimed(owners, may=may, after=after)
-        self._holding.partitions.update((one.ref, one) for one in claimed)
+        self._grip.take(claimed)
         if self._holding.partitions:
             self._course.hold.meets(HoldEvent.CLAIMED)
         self.note_held()
@@ -216,14 +215,28 @@ class Tenure:
     async def heed(self) -> None:
         """What the others find out, acted upon after they said so."""
         while True:
-            self._leave(*await self._overtakings.next())
+            self._leave(*await self._grip.next())
 
     def overtaken(self, ref: PartitionRef, reason: str) -> None:
         """The lane itself has found out that somebody newer has `ref`, or may have."""
-        if self._holding.let_go(ref):
+        if self._grip.let_go(ref):
             self._leave(ref, reason)
         elif not self._holding.partitions:
             self._course.end(reason)
+
+    def hand_off(self, settled: Iterable[SourcePartition]) -> list[Owner]:
+        """Let go of these, which the coordinator has asked for, and that have settled what they
+        could; returns those that were still the lane's."""
+        gone = [one.owner for one in settled if self._grip.let_go(one.ref)]
+        for owner in gone:
+            self._dispatcher.drop(owner.ref)  # what is left unsettled doesn't hold the others
+        self.note_held()
+        return gone
+
+    def refused(self, reason: str) -> None:
+        """The coordinator won't have this lane, which holds nothing from now on."""
+        self._grip.let_go_of_all()
+        self._course.end(reason)
 
     def _leave(self, ref: PartitionRef, reason: str) -> None:
         """`ref` isn't held any more, because somebody newer has it."""

@@ -8,7 +8,7 @@ from headgate.decide.delivery.parts import ref_of
 from headgate.decide.delivery.settling import Outcome
 from headgate.decide.operations.latencies import Stopwatch
 from headgate.lane.holding import Holding
-from headgate.lane.positions.overtakings import Overtakings
+from headgate.lane.positions.grip import Grip
 from headgate.lane.positions.saving import Saving
 from headgate.model.delivery import Delivery
 from headgate.model.event import PartitionRef
@@ -23,13 +23,13 @@ class Ledger:
         self,
         holding: Holding,
         saving: Saving,
-        overtakings: Overtakings,
+        grip: Grip,
         *,
         machine: Machine,
     ) -> None:
         self._holding = holding
         self._saving = saving
-        self._overtakings = overtakings
+        self._grip = grip
         self._wall_s = machine.wall_s
         self.progress = asyncio.Event()
         self.delivered = 0
@@ -42,10 +42,8 @@ class Ledger:
         if outcome == "acknowledged" and not delivery.lost_from:
             self.delivered += 1
             self.routing.took(self._wall_s() - delivery.time_ms / 1_000)
-        before = partition.tracker.position
-        partition.settle(delivery.seq, outcome)
-        self._saving.count(partition.tracker.position - before)
+        self._saving.count(partition.settle(delivery.seq, outcome))
         self.progress.set()
 
     def overtaken(self, ref: PartitionRef, reason: str) -> None:
-        self._overtakings.say(ref, reason)
+        self._grip.overtaken(ref, reason)

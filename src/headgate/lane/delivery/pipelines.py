@@ -160,7 +160,7 @@ class Dispatcher:
         store of letters raises."""
         asked: set[str] = set()
         behind: set[str] = set()
-        while before and (unasked := {*self._holding.urls, *self._pipelines} - asked):
+        while before and (unasked := {*self._holding.around.urls, *self._pipelines} - asked):
             for gateway_id in unasked:
                 letters = await self._store.parked(gateway_id, before, each=1)
                 if any(letter.delivery.seq <= before[letter.ref] for letter in letters):
@@ -190,7 +190,7 @@ class Dispatcher:
 
     def _outruns_letters(self, ref: PartitionRef) -> bool:
         """Is it so for every gateway there is? Others are not to wait for one."""
-        pipelines = [self._pipelines.get(gateway_id) for gateway_id in self._holding.urls]
+        pipelines = [self._pipelines.get(gateway_id) for gateway_id in self._holding.around.urls]
         return bool(pipelines) and all(p is not None and p.outruns_letters(ref) for p in pipelines)
 
     def reads(self, ref: PartitionRef) -> None:
@@ -210,7 +210,7 @@ class Dispatcher:
         unsettled, partitions = self._holding.unsettled(), self._holding.partitions
         if unsettled < REMEMBERED * 3 / 4:
             return False
-        return partitions[ref].tracker.unsettled * len(partitions) >= unsettled
+        return partitions[ref].unsettled * len(partitions) >= unsettled
 
     def _remembers_enough(self) -> bool:
         """Are too many unsettled? One that waits for a slow gateway keeps all that is behind it

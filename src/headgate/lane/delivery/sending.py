@@ -103,7 +103,7 @@ class Sending:
             self._waits_since_s = None
 
     async def _send(self, deliveries: list[Delivery]) -> DeliveryAnswer:
-        url = self._holding.urls.get(self._gateway_id)
+        url = self._holding.around.urls.get(self._gateway_id)
         if url is None:
             raise NotNow(f"nobody knows where gateway {self._gateway_id} is")
         batch = self._batch(deliveries)
@@ -131,7 +131,7 @@ class Sending:
 
     def _batch(self, deliveries: list[Delivery]) -> DeliveryBatch:
         prepared, self._prepared = self._prepared, None
-        process = self._holding.incarnations.get(self._gateway_id, "")
+        process = self._holding.around.incarnations.get(self._gateway_id, "")
         if (
             prepared is not None
             and prepared.incarnation == process

@@ -163,7 +163,7 @@ class Retrying:
     def _addressed(self, letter: Letter) -> dict[str, Delivery]:
         """Who gets it, as of now: per gateway its delivery. When it was revived names the wish."""
         if letter.delivery.lost_from:
-            known = letter.gateway_id in self._holding.urls
+            known = letter.gateway_id in self._holding.around.urls
             found = {letter.gateway_id: letter.delivery} if known else {}
         else:
             found = self._matching.anew(letter.delivery)

@@ -78,15 +78,17 @@ class Crossing:
 
     def holds(self, partition: SourcePartition) -> bool:
         """Is its next record one that has to wait?"""
-        return partition.awaits > partition.version
+        return partition.order.awaits > partition.order.version
 
     def cleared(self, partition: SourcePartition, records: Sequence[Record]) -> Sequence[Record]:
         """The first of `records`, up to the one that has to wait."""
-        if records[-1].version <= partition.version:
+        if records[-1].version <= partition.order.version:
             return records
         for at, record in enumerate(records):
-            if record.version > partition.version and not self._passes(partition, record.version):
-                partition.awaits = record.version
+            if record.version > partition.order.version and not self._passes(
+                partition, record.version
+            ):
+                partition.order.awaits = record.version
                 self._stirred.set()
                 return records[:at]
         return records
@@ -97,7 +99,7 @@ class Crossing:
             return False
         if self._holding.before(partition.ref, version):
             return False
-        partition.version = version
+        partition.order.version = version
         return True
 
     async def run(self) -> None:
@@ -119,7 +121,7 @@ class Crossing:
         """Where former versions end that aren't known to be settled, of the lane's partitions."""
         return {
             ref: last
-            for topic in self._holding.topics.values()
+            for topic in self._holding.around.topics.values()
             for ref, last in boundaries(topic).items()
             if (one := self._holding.partitions.get(ref)) is not None and one.saved < last
         }
@@ -127,7 +129,7 @@ class Crossing:
     async def _save_what_is_over(self) -> None:
         for ref, last in self._unsaved_ends().items():
             partition = self._holding.partitions.get(ref)
-            if partition is None or partition.tracker.position < last:
+            if partition is None or partition.settled < last:
                 continue
             await self._saving.save(partition)
             if partition.saved >= last:
@@ -150,7 +152,7 @@ class Crossing:
     async def _settled(self, waiting: Sequence[SourcePartition]) -> dict[PartitionRef, _Settled]:
         """How far what they wait for is settled, for good."""
         wanted = {
-            ref for one in waiting for ref in self._holding.before(one.ref, one.awaits)
+            ref for one in waiting for ref in self._holding.before(one.ref, one.order.awaits)
         } - self._holding.partitions.keys()
         stored = await self._checkpoints.list() if wanted else {}
         found = {ref: _Settled(one.settled, one.redeliver_to) for ref, one in stored.items()}
@@ -161,14 +163,14 @@ class Crossing:
     async def _let_through(
         self, partition: SourcePartition, settled: Mapping[PartitionRef, _Settled]
     ) -> None:
-        version = partition.awaits
+        version = partition.order.awaits
         if version > self._holding.readable_version(partition.ref.topic):
             return
         before = self._holding.before(partition.ref, version)
-        again = partition.read_seq < partition.redeliver_to
+        again = partition.read.seq < partition.redeliver_to
         if any(settled.get(ref, NOTHING).up_to(again=again) < last for ref, last in before.items()):
             return
         behind = await self._dispatcher.gateways_behind(before)
         # In one go: whoever finds no letters of it asks for what is older than this version.
-        partition.version = version
+        partition.order.version = version
         self._dispatcher.fall_behind(partition.ref, behind)

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 
-from headgate.lane.delivery.pipelines import Dispatcher
 from headgate.lane.holding import Holding
 from headgate.lane.life import Standing
 from headgate.lane.positions.partition import SourcePartition
@@ -36,13 +35,11 @@ class HandingOff:
         *,
         holding: Holding,
         hearing: Hearing,
-        dispatcher: Dispatcher,
         saving: Saving,
     ) -> None:
         self._settings = settings
         self._holding = holding
         self._hearing = hearing
-        self._dispatcher = dispatcher
         self._saving = saving
         self.released: list[Owner] = []
         self._taken: set[Owner] = set()
@@ -53,32 +50,30 @@ class HandingOff:
         found = [(owner, self._holding.partitions.get(owner.ref)) for owner in owners]
         return [one for owner, one in found if one is not None and one.owner == owner]
 
-    async def settle(
-        self, leaving: Sequence[SourcePartition], session: ControlSession
-    ) -> list[Owner] | None:
-        """Stop reading, settle what is in flight, save the position, and let go of what is
-        returned. If there is nobody to hear it, go on (None): it is asked for again."""
+    async def settle(self, leaving: Sequence[SourcePartition], session: ControlSession) -> bool:
+        """Stop reading, settle what is in flight, save the position: they can be let go of. If
+        there is nobody to hear it, they go on (False): they are asked for again."""
         settings = self._settings
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.flush_timeout_s):
                 # Or whoever takes it has to wait for the lease.
                 await self._hearing.life.reaches(Standing.PROVED)
         for partition in leaving:
-            partition.leaving = True
+            partition.leave()
         await asyncio.gather(*(p.all_settled(settings.flush_timeout_s) for p in leaving))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.checkpoint_timeout_s):
                 await asyncio.gather(*(self._saving.save(partition) for partition in leaving))
         if not session.connected:
             for partition in leaving:
-                partition.leaving = False
-            return None
-        gone = [p.owner for p in leaving if self._holding.let_go(p.ref)]
-        for owner in gone:
-            self._dispatcher.drop(owner.ref)  # what is left unsettled doesn't hold the others
+                partition.stay()
+            return False
+        return True
+
+    def has_released(self, gone: Sequence[Owner]) -> None:
+        """The lane has let go of these."""
         self.released += gone
         log.info(LogLine.HANDED_OFF, partitions=[str(owner.ref) for owner in gone])
-        return gone
 
     def taken(self, owners: Iterable[Owner]) -> None:
         """The coordinator says that these are somebody else's."""

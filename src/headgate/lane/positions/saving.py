@@ -14,7 +14,7 @@ import structlog
 
 from headgate.decide.operations.latencies import Stopwatch
 from headgate.errors import Fenced
-from headgate.lane.positions.overtakings import Overtakings
+from headgate.lane.positions.grip import Grip
 from headgate.lane.positions.partition import SourcePartition
 from headgate.model.event import PartitionRef
 from headgate.model.lanes import LaneSettings
@@ -33,14 +33,14 @@ class Saving:
         settings: LaneSettings,
         store: CheckpointStore,
         partitions: Mapping[PartitionRef, SourcePartition],
-        overtakings: Overtakings,
+        grip: Grip,
         *,
         machine: Machine,
     ) -> None:
         self._settings = settings
         self._store = store
         self._partitions = partitions
-        self._overtakings = overtakings
+        self._grip = grip
         self._machine = machine
         self._unsaved = 0
         self._now = asyncio.Event()
@@ -69,7 +69,7 @@ class Saving:
         try:
             saved = await partition.save(self._store)
         except Fenced as error:
-            self._overtakings.say(partition.ref, error.message)
+            self._grip.overtaken(partition.ref, error.message)
             return
         self.errors += not saved
         if partition.saved != before:
