@@ -36,7 +36,7 @@ async def running(
     find_java(inherited_environment())
     folder = DataFolder.open(Path(config.data))
     with folder.lock():
-        supervisor = build_supervisor(config, folder, say)
+        supervisor = build_supervisor(config, folder, say, origins=loaded.origins)
         try:
             ready = await _started(supervisor, stopping, progress)
             public = config.public

@@ -112,7 +112,7 @@ GRANTED: dict[str, set[str]] = {
     "write-groups": {"POST /v1/groups/{name}/{group}/reset"},
     "read-tokens": {"GET /v1/tokens"},
     "write-tokens": {"POST /v1/tokens", "DELETE /v1/tokens/{name}"},
-    "read-settings": set(),
+    "read-settings": {"GET /v1/settings"},
     "write-settings": set(),
 }
 ALL = set().union(*GRANTED.values())

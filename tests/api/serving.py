@@ -22,6 +22,7 @@ from headgate.model.topology import Topic
 from headgate.services.gateway.public.browsing import Browsing
 from headgate.services.gateway.public.explaining import Explaining
 from headgate.services.gateway.public.routes import PublicRoutes
+from headgate.services.gateway.public.settings import PublicSettings
 from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.wiring import roles
 from tests.services.ingest_doubles import (
@@ -81,6 +82,7 @@ def routes_of_gateway() -> list[Route]:
         metrics=nothing,
         collect=nothing,
         browsing=Browsing(nothing, topology=nothing, machine=nothing),
+        settings=PublicSettings(nothing, nothing, nothing, topology=nothing),
         crew=nothing,
         machine=nothing,
         explaining=Explaining(nothing, nothing, topology=nothing, machine=ScriptedMachine()),

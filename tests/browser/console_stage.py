@@ -43,6 +43,7 @@ from headgate.model.groups_api import (
 )
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.letters import NewLetter
+from headgate.model.settings_api import NodeSettings, SettingInfo
 from headgate.model.subscription import SlowSubscriber, Subscription
 from headgate.model.subscriptions_api import SubscriptionList
 from headgate.model.topology import Topic, Topology
@@ -152,6 +153,7 @@ class Console:
             *letters.table(),
             *self.watching.table(),
             *SessionRoutes(lambda: self._rights, self.machine).table(),
+            Route("GET", "/v1/settings", self._settings),
             *WebFileRoutes(packaged_files(), ws_url=lambda: "").table(),
         ]
 
@@ -200,6 +202,13 @@ class Console:
         return json_response(
             GroupInfo(known.topic, known.group, where, targets, known.consumers, partitions)
         )
+
+    async def _settings(self, request: Request) -> Response:
+        node = request.query.get("node") or "gateway-1"
+        settings = [SettingInfo(f"section.key{n}", str(n), "default") for n in range(300)]
+        settings[7] = SettingInfo("section.key7", "debug", "file headgate.yaml")
+        settings[8] = SettingInfo("section.name", node, "environment HEADGATE_SECTION__NAME")
+        return json_response(NodeSettings(node, "gateway", tuple(settings)))
 
     async def _explain(self, request: Request) -> Response:
         topic, partition, seq = request.query["record"].split(":")

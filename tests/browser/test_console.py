@@ -312,6 +312,21 @@ async def test_a_plan_is_shown_before_it_is_carried_out(tab: Dashboard) -> None:
     assert await tab.button("Carry it out").is_disabled()
 
 
+async def test_settings_are_shown_with_their_origins(tab: Dashboard) -> None:
+    await tab.see("nodes")
+    await tab.shows("300 settings, of which 2 aren't the default")
+    assert await tab.rows().count() < 60
+    await tab.page.get_by_label("only what somebody has set").check()
+    await tab.rows().filter(has_text="file headgate.yaml").wait_for()
+    assert await tab.rows().count() == 2
+    await tab.page.locator("select[name=node]").select_option("router-1")
+    named = tab.rows().filter(has_text="section.name")
+    await named.filter(has_text="router-1").wait_for()
+    await tab.page.get_by_label("Search", exact=True).fill("name")
+    await tab.rows().filter(has_text="key7").wait_for(state="detached")
+    assert await tab.rows().count() == 1
+
+
 async def test_a_hundred_thousand_subscriptions_are_searched(tab: Dashboard) -> None:
     await tab.see("subscriptions")
     await tab.shows("100,000 subscriptions")

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from headgate.cli import roles
-from headgate.config import Config, load_config
+from headgate.config import Config, LoadedConfig, load_config
 from headgate.errors import InvalidConfig
 from headgate.tasks import TaskDied
 
@@ -26,6 +26,9 @@ def test_the_first_signal_stops_and_the_second_does_not_wait(
     assert codes == []
     roles._stop(stopping, signal.SIGTERM)
     assert codes == [143]
+
+
+LOADED = LoadedConfig(Config(), {}, [])
 
 
 class Service:
@@ -61,7 +64,7 @@ async def test_a_role_that_can_not_go_on_stops_and_says_why(
     service = Service(failure)
     monkeypatch.setattr(roles, "_build", lambda *_: service)
     with pytest.raises(type(failure)):
-        await roles._serve("coordinator", Config(), supervised=False)
+        await roles._serve("coordinator", LOADED, supervised=False)
     assert service.stopped == [False]
 
 
@@ -70,7 +73,7 @@ async def test_a_role_that_is_to_begin_anew_says_that_it_returns(
 ) -> None:
     service = Service(is_to_restart=True)
     monkeypatch.setattr(roles, "_build", lambda *_: service)
-    assert await roles._serve("coordinator", Config(), supervised=False)
+    assert await roles._serve("coordinator", LOADED, supervised=False)
     assert service.stopped == [True]
 
 
@@ -84,7 +87,7 @@ async def test_a_signal_says_whether_the_role_returns(
 ) -> None:
     service = Service()
     monkeypatch.setattr(roles, "_build", lambda *_: service)
-    serving = asyncio.create_task(roles._serve("coordinator", Config(), supervised=False))
+    serving = asyncio.create_task(roles._serve("coordinator", LOADED, supervised=False))
     async with asyncio.timeout(10):
         await service.is_up.wait()
         os.kill(os.getpid(), number)

@@ -136,11 +136,11 @@ def _run(role: str, loaded: LoadedConfig, supervised: bool) -> None:
 
     configure_logging(loaded.config.log_level, role=role, node_id=loaded.config.client_id)
     if sys.platform == "win32":
-        begins_anew = asyncio.run(_serve(role, loaded.config, supervised))
+        begins_anew = asyncio.run(_serve(role, loaded, supervised))
     else:
         import uvloop
 
-        begins_anew = uvloop.run(_serve(role, loaded.config, supervised))
+        begins_anew = uvloop.run(_serve(role, loaded, supervised))
     if begins_anew:
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the command line of this process
 
@@ -151,7 +151,7 @@ class _Stopping(asyncio.Event):
     returns = False
 
 
-async def _serve(role: str, config: Config, supervised: bool) -> bool:
+async def _serve(role: str, loaded: LoadedConfig, supervised: bool) -> bool:
     """Returns whether it is to begin anew."""
     stopping = _Stopping()
     loop = asyncio.get_running_loop()
@@ -164,10 +164,10 @@ async def _serve(role: str, config: Config, supervised: bool) -> bool:
 
     if supervised:
         on_parent_gone(lambda: loop.call_soon_threadsafe(stopping.set))
-    await first_of(_coordinator_answers(role, config), stopping.wait())
+    await first_of(_coordinator_answers(role, loaded.config), stopping.wait())
     if stopping.is_set():
         return False
-    service = _build(role, config)
+    service = _build(role, loaded)
     try:
         address = await first_of(service.start(), stopping.wait())
         if address is not None:
@@ -230,15 +230,16 @@ def _waiting(role: str, coordinators: str) -> str:
     )
 
 
-def _build(role: str, config: Config) -> Service:
+def _build(role: str, loaded: LoadedConfig) -> Service:
     from headgate.adapters.embedded.folder import DataFolder
+    from headgate.config.origins import settings_of
     from headgate.wiring import roles
 
-    folder = DataFolder.open(config.data)
-    builders: dict[str, Callable[[Config, DataFolder], Service]] = {
+    folder = DataFolder.open(loaded.config.data)
+    builders: dict[str, Callable[..., Service]] = {
         "coordinator": roles.build_coordinator,
         "ingest": roles.build_ingest,
         "router": roles.build_router,
         "gateway": roles.build_gateway,
     }
-    return builders[role](config, folder)
+    return builders[role](loaded.config, folder, shown=settings_of(loaded.config, loaded.origins))

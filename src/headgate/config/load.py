@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from headgate.config.address import ENV_PREFIX, dotenv_path, read_dotenv
 from headgate.config.keys import KEYS, Key, nearest
+from headgate.config.origins import told_by
 from headgate.config.readiness import NOT_YET, ONLY_AVAILABLE
 from headgate.config.rules import broken, open_doors
 from headgate.config.schema import Config
@@ -75,12 +76,21 @@ def load_config(
         name: settings[name].origin if name in settings else SettingSource("default")
         for name in KEYS
     }
+    if (told := told_by(variables)) is not None:
+        origins = {name: _first(one, told.get(name)) for name, one in origins.items()}
     mistakes = [*(one for source in sources for one in source.mistakes), *impossible]
     mistakes += _unavailable(config, origins)
     mistakes += _contradictions(config, origins, unsure=_names_in(mistakes))
     if mistakes:
         raise _all_of(mistakes)
     return LoadedConfig(config, origins, _warnings(config, origins))
+
+
+def _first(here: SettingSource, told: SettingSource | None) -> SettingSource:
+    """Where a value came from that was handed on to this process by a variable."""
+    if here.kind != "environment":
+        return here
+    return SettingSource("default") if told is None else told
 
 
 def inherited_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:

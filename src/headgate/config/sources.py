@@ -18,17 +18,23 @@ from headgate.config.address import ENV_PREFIX, text_of
 from headgate.config.keys import KEYS, SECTIONS, nearest_key
 from headgate.errors import InvalidConfig
 
+ORIGINS_VARIABLE = "HEADGATE_ORIGINS"
 NON_KEYS: frozenset[str] = frozenset(
-    {"HEADGATE_CONFIG", "HEADGATE_URL", "HEADGATE_TOKEN", "HEADGATE_TOKEN_FILE"}
+    {"HEADGATE_CONFIG", "HEADGATE_URL", "HEADGATE_TOKEN", "HEADGATE_TOKEN_FILE", ORIGINS_VARIABLE}
 )
-"""Variables with our prefix that aren't settings: which file to read, which server to call."""
+"""Variables with our prefix that aren't settings: which file to read, which server to call, and
+where a process that was started by another one has its settings from."""
+
+SourceKind = Literal[
+    "default", "file", ".env", "environment", "command line", "chosen at the start"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class SettingSource:
     """Where a value came from; `where` is the file or the variable's name."""
 
-    kind: Literal["default", "file", ".env", "environment", "command line"]
+    kind: SourceKind
     where: str = ""
 
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.processes import free_port, is_port_free
 from headgate.config import Config, SettingSource, environment_of, inherited_environment
 from headgate.config.keys import KEYS
+from headgate.config.origins import handed_on
 from headgate.errors import PortInUse
 from headgate.services.supervisor import RoleCommand, Supervisor
 
@@ -97,6 +98,7 @@ def _is_meant(origin: SettingSource, key: str) -> bool:
 ROLES = ("coordinator", "ingest", "gateway", "router")
 GOODBYE_S = 5.0
 TOKEN_BYTES = 32
+NO_ORIGINS: Mapping[str, SettingSource] = {}
 SPARK_STOP_S = 15.0
 
 
@@ -122,8 +124,11 @@ def build_supervisor(
     folder: DataFolder,
     say: Callable[[str], None],
     roles: Sequence[str] = ROLES,
+    *,
+    origins: Mapping[str, SettingSource] = NO_ORIGINS,
 ) -> Supervisor:
-    """These roles on this machine, as processes; `config` has its ports decided."""
+    """These roles on this machine, as processes; `config` has its ports decided. `origins` are
+    those of its settings, for whoever asks one of the roles."""
     inherited, config = inherited_environment(), with_cluster_token(config)
     folder.logs_dir.mkdir(exist_ok=True)
     commands = []
@@ -133,7 +138,7 @@ def build_supervisor(
             RoleCommand(
                 role,
                 [sys.executable, "-m", "headgate", role, "--supervised"],
-                {**inherited, **environment_of(own)},
+                {**inherited, **environment_of(own), **handed_on(own, origins)},
                 folder.logs_dir / f"{role}.log",
                 log_max_bytes=config.log_file_size,
                 stop_timeout_s=_stop_timeout_s(config, role),

@@ -17,6 +17,7 @@ from headgate.config.cluster_tokens import find_cluster_tokens
 from headgate.decide.http.web_pages import origins_of
 from headgate.decide.links.passes import ClusterTokens
 from headgate.model.lanes import LaneSettings, TransportPlace
+from headgate.model.settings_api import SettingInfo
 from headgate.wiring.access import known_principals, leave_admin_key
 from headgate.wiring.auditing import audit_trail
 from headgate.wiring.control import addresses, connector
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 RUN_LANE = "headgate.wiring.lanes:run_lane"
 WARM_LANE = "headgate.wiring.lanes:warm_lane"
 WORKER_DAEMON = "headgate.wiring.worker_daemon"
+
+Shown = tuple[SettingInfo, ...]
+"""The settings of a role, as whoever asks it is shown them."""
 
 
 def node_id(config: Config, role: str) -> str:
@@ -109,7 +113,7 @@ def coordinator_settings(config: Config) -> CoordinatorSettings:
     )
 
 
-def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
+def build_coordinator(config: Config, folder: DataFolder, *, shown: Shown = ()) -> Coordinator:
     from headgate.adapters.grpc.control import GrpcControlServer
     from headgate.adapters.http.server import HttpServer
     from headgate.services.coordinator.service import Coordinator, CoordinatorPorts
@@ -130,6 +134,7 @@ def build_coordinator(config: Config, folder: DataFolder) -> Coordinator:
             known_principals(config, "coordinator"),
             audit_trail(config, folder, "coordinator"),
             partial(leave_admin_key, folder),
+            shown,
         ),
     )
 
@@ -191,7 +196,7 @@ def placing_rules(config: Config) -> PlacingRules:
     )
 
 
-def build_ingest(config: Config, folder: DataFolder) -> Ingest:
+def build_ingest(config: Config, folder: DataFolder, *, shown: Shown = ()) -> Ingest:
     from headgate.adapters.http.calls import PooledCalls
     from headgate.adapters.http.http1_server import Http1Server
     from headgate.services.ingest.node import Ingest
@@ -213,6 +218,7 @@ def build_ingest(config: Config, folder: DataFolder) -> Ingest:
         machine=THIS_MACHINE,
         principals=known_principals(config, "ingest"),
         audit=audit_trail(config, folder, "ingest"),
+        settings=shown,
     )
 
 
@@ -296,7 +302,7 @@ def listener_options(config: Config) -> ListenerOptions:
     )
 
 
-def build_gateway(config: Config, folder: DataFolder) -> Gateway:
+def build_gateway(config: Config, folder: DataFolder, *, shown: Shown = ()) -> Gateway:
     from headgate.adapters.http.calls import PooledCalls
     from headgate.adapters.http.server import HttpServer
     from headgate.adapters.listeners import listener_for
@@ -327,6 +333,7 @@ def build_gateway(config: Config, folder: DataFolder) -> Gateway:
         web_files=packaged_files(),
         principals=known_principals(config, "gateway"),
         audit=audit_trail(config, folder, "gateway"),
+        settings=shown,
     )
 
 
@@ -377,7 +384,9 @@ def windows_on_spark(
     return SparkWindows(settings, find_java(inherited_environment()), metrics)
 
 
-def build_router(config: Config, folder: DataFolder, windows: Windows | None = None) -> Router:
+def build_router(
+    config: Config, folder: DataFolder, windows: Windows | None = None, *, shown: Shown = ()
+) -> Router:
     """On Spark, unless it is given `windows` that run on something else."""
     from headgate.adapters.http.calls import PooledCalls
     from headgate.adapters.http.server import HttpServer
@@ -398,6 +407,7 @@ def build_router(config: Config, folder: DataFolder, windows: Windows | None = N
         calls=PooledCalls(),
         machine=THIS_MACHINE,
         principals=known_principals(config, "router"),
+        settings=shown,
     )
     return Router(settings, ports, metrics)
 

@@ -251,6 +251,7 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
         "/v1/overview",
         "/v1/overview/stream",
         "/v1/session",
+        "/v1/settings",
         "/v1/subscriptions",
         "/v1/nodes/{name}/drain",
         "/v1/nodes/{name}/restart",

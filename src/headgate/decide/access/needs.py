@@ -73,6 +73,7 @@ ROUTES: Mapping[tuple[str, str], Need] = {
     ("POST", "/v1/nodes/{name}/drain"): _granted("write", "nodes"),
     ("DELETE", "/v1/nodes/{name}/drain"): _granted("write", "nodes"),
     ("POST", "/v1/nodes/{name}/restart"): _granted("write", "nodes"),
+    ("GET", "/v1/settings"): _granted("read", "settings"),
     # --- consumer groups
     ("GET", "/v1/groups"): _granted("read", "groups"),
     ("GET", "/v1/groups/{name}/{group}"): _granted("read", "groups"),

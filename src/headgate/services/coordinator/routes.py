@@ -33,6 +33,7 @@ from headgate.model import api
 from headgate.model.control.reports import Latencies
 from headgate.model.event import PartitionRef
 from headgate.model.http import Request, Response, Route, json_response
+from headgate.model.settings_api import SettingInfo
 from headgate.ports.letters import Fences
 from headgate.ports.machine import Machine
 from headgate.release import release
@@ -45,6 +46,7 @@ from headgate.services.coordinator.term import Term
 from headgate.services.coordinator.tokens import TokenRoutes
 from headgate.services.coordinator.vitals import Vitals
 from headgate.services.principals import KnownPrincipals
+from headgate.services.settings import SettingRoutes
 from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
@@ -70,6 +72,7 @@ class CoordinatorRoutes:
         machine: Machine,
         failures: TermFailures,
         principals: KnownPrincipals | None = None,
+        settings: tuple[SettingInfo, ...] = (),
     ) -> None:
         self._node_id = node_id
         self._default_partitions = default_partitions
@@ -80,6 +83,7 @@ class CoordinatorRoutes:
         self._subscriptions = SubscriptionRoutes(term, machine)
         self._evidence = evidence
         self._groups = groups
+        self._settings = SettingRoutes(node_id, "coordinator", settings)
         self._machine = machine
         self.vitals = Vitals(term, self._described, failures, machine)
         self.url = ""
@@ -107,6 +111,7 @@ class CoordinatorRoutes:
             *self._subscriptions.table(),
             *self._evidence.table(),
             *self._groups.table(),
+            *self._settings.table(),
         ]
 
     # --- topics --------------------------------------------------------------------------------

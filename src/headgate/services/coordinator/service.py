@@ -31,6 +31,7 @@ from headgate.model.control.from_coordinator import NotLeader, Refused
 from headgate.model.control.to_coordinator import Hello
 from headgate.model.event import PartitionRef
 from headgate.model.leader import Leader
+from headgate.model.settings_api import SettingInfo
 from headgate.model.stored import StoredState
 from headgate.ports.audit import AuditTrail, NoAuditTrail
 from headgate.ports.checkpoints import CheckpointStore
@@ -109,6 +110,8 @@ class CoordinatorPorts:
     leave_key: Callable[[str, str], None] | None = None
     """Leaves the coordinator's address, and what makes an administrator of whoever says it there,
     where only they find it who may do everything on this machine anyhow."""
+    settings: tuple[SettingInfo, ...] = ()
+    """What it runs with, for whoever asks."""
 
 
 class Coordinator:
@@ -128,6 +131,7 @@ class Coordinator:
             failures=self._failures,
             machine=ports.machine,
             principals=ports.principals,
+            settings=ports.settings,
             letters=LetterRoutes(
                 ports.letters,
                 check_leads=self._leading,

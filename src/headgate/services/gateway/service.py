@@ -30,6 +30,7 @@ from headgate.model.addresses import reachable
 from headgate.model.api import Health
 from headgate.model.control.reports import GatewayReport
 from headgate.model.control.to_coordinator import Hello
+from headgate.model.settings_api import SettingInfo
 from headgate.model.web_files import WebFiles
 from headgate.ports.audit import AuditTrail, NoAuditTrail
 from headgate.ports.checkpoints import CheckpointStore
@@ -54,6 +55,7 @@ from headgate.services.gateway.public.explaining import Explaining
 from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.gateway.public.leader_calls import LeaderCalls
 from headgate.services.gateway.public.routes import PublicRoutes
+from headgate.services.gateway.public.settings import PublicSettings
 from headgate.services.gateway.rights import Rights
 from headgate.services.gateway.subscriptions.registering import Registering
 from headgate.services.gateway.subscriptions.slowness import slowest_of
@@ -62,6 +64,7 @@ from headgate.services.gateway.telling import Telling
 from headgate.services.gateway.websocket import PATH as SUBSCRIBE_PATH
 from headgate.services.gateway.websocket import WebSocketServer
 from headgate.services.principals import KnownPrincipals
+from headgate.services.settings import SettingRoutes
 from headgate.tasks import Crew, deaths, first_of
 from headgate.telemetry import LogLine
 
@@ -142,6 +145,7 @@ class Gateway:
         web_files: WebFiles | None = None,
         principals: KnownPrincipals | None = None,
         audit: AuditTrail | None = None,
+        settings: tuple[SettingInfo, ...] = (),
     ) -> None:
         self._options = options
         self._audit = audit or NoAuditTrail()
@@ -207,6 +211,12 @@ class Gateway:
                 topology=lambda: self._control.topology,
                 machine=machine,
                 masked=options.masked,
+            ),
+            settings=PublicSettings(
+                SettingRoutes(options.node_id, "gateway", settings),
+                forwarder,
+                LeaderCalls(forwarder, self._coordinator_url, timeout_s=ASK_TIMEOUT_S),
+                topology=lambda: self._control.topology,
             ),
             crew=crew,
             machine=machine,

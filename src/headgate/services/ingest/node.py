@@ -35,6 +35,7 @@ from headgate.model.control.from_coordinator import (
 from headgate.model.control.reports import ConnectorReports, IngestReport
 from headgate.model.control.to_coordinator import AckTopology, EpochTooLow, Hello, Recall
 from headgate.model.http import JSON, Request, Response, Route, json_response
+from headgate.model.settings_api import SettingInfo
 from headgate.model.topology import Topology
 from headgate.ports.audit import AuditTrail, NoAuditTrail
 from headgate.ports.control import ControlSession, HelloSource
@@ -53,6 +54,7 @@ from headgate.services.ingest.retention import RetentionLoop, RetentionOptions
 from headgate.services.ingest.settled import Settled, SettledPositions
 from headgate.services.ingest.vitals import Vitals
 from headgate.services.principals import KnownPrincipals
+from headgate.services.settings import SettingRoutes
 from headgate.tasks import Crew, deaths, first_of
 from headgate.telemetry import LogLine
 
@@ -106,11 +108,13 @@ class Ingest:
         machine: Machine,
         principals: KnownPrincipals | None = None,
         audit: AuditTrail | None = None,
+        settings: tuple[SettingInfo, ...] = (),
     ) -> None:
         self._options = options
         self._audit = audit or NoAuditTrail()
         self._shares = Shares(options.rates, options.keeper)
         self._principals = principals
+        self._shown = SettingRoutes(options.node_id, "ingest", settings)
         self._origins = OriginChecks(open_origin)
         self._writer = writer
         self._reader = reader
@@ -315,6 +319,7 @@ class Ingest:
         return [
             *self._taking_in.routes(),
             *self._origins.routes(),
+            *self._shown.table(),
             Route(
                 "POST",
                 "/v1/topics/{name}/produce",

@@ -30,6 +30,7 @@ from headgate.model.addresses import reachable
 from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.control.reports import RouterReport
 from headgate.model.lanes import LaneTally, WindowPlan
+from headgate.model.settings_api import SettingInfo
 from headgate.ports.http import HttpCalls, HttpListener
 from headgate.ports.machine import Machine
 from headgate.ports.notes import RouterNotes
@@ -46,6 +47,7 @@ from headgate.services.router.plans import (
 )
 from headgate.services.router.stream import Connect, Stream
 from headgate.services.router.vitals import RouterVitals
+from headgate.services.settings import SettingRoutes
 from headgate.tasks import Crew, first_of
 from headgate.telemetry import LogLine
 
@@ -75,6 +77,8 @@ class RouterPorts:
     calls: HttpCalls
     machine: Machine
     principals: KnownPrincipals | None = None
+    settings: tuple[SettingInfo, ...] = ()
+    """What it runs with, for whoever asks."""
 
 
 class Router:
@@ -129,7 +133,9 @@ class Router:
         host, wanted = self._settings.http
         advertised = self._settings.advertised_host
         pages = WebPages.of(host, advertised=advertised, origins=self._settings.origins)
-        app = HttpApp(self._vitals.table(), pages, self._ports.principals)
+        shown = SettingRoutes(self._settings.node_id, "router", self._ports.settings)
+        table = [*self._vitals.table(), *shown.table()]
+        app = HttpApp(table, pages, self._ports.principals)
         port = await self._ports.listener.start(app, host, wanted, setting="router.http_port")
         self.url = f"http://{reachable(host, port, advertised=advertised)}"
 

@@ -1,10 +1,11 @@
-// Who is there: drain, take back, restart; and what a plan would move.
+// Who is there: drain, take back, restart; what a plan would move; and what each runs with.
 
 import { path, post, remove } from "../api.js";
 import { h, text } from "../dom.js";
 import { count, duration, plural, short } from "../format.js";
 import { confirmed } from "../parts/dialogs.js";
 import { button, card, state, stateOf, Table } from "../parts/pieces.js";
+import { settingsCard } from "../parts/settings.js";
 import { may } from "../session.js";
 
 const SHOWN_MOVES = 200;
@@ -63,6 +64,7 @@ export function open() {
     ],
   });
   const leader = h("p", { class: "figure-note" });
+  const settings = may("read:settings") ? settingsCard() : null;
   return {
     title: "Nodes",
     element: h(
@@ -72,6 +74,7 @@ export function open() {
       card("Lanes", null, lanes.element),
       card("Gateways", null, gateways.element),
       card("Moves", null, moves.element),
+      settings?.element,
     ),
     update(overview) {
       text(leader, `${overview.leader || "nobody"} leads${overview.learning ? ", and learns who owns what" : ""}; version ${overview.version}`);
@@ -79,7 +82,9 @@ export function open() {
       lanes.show(overview.lanes);
       gateways.show(overview.gateways);
       moves.show(overview.moves);
+      settings?.nodes(overview.nodes);
     },
+    close: () => settings?.close(),
   };
 }
 

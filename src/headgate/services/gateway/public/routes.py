@@ -69,6 +69,7 @@ from headgate.services.gateway.public.forwarding import Forwarder
 from headgate.services.gateway.public.leader_calls import LeaderCalls
 from headgate.services.gateway.public.producing import Producing
 from headgate.services.gateway.public.sessions import SessionRoutes
+from headgate.services.gateway.public.settings import PublicSettings
 from headgate.services.gateway.public.watching import Watching
 from headgate.services.gateway.public.web_files import WebFileRoutes
 from headgate.services.gateway.rights import Rights
@@ -101,6 +102,7 @@ class PublicRoutes:
         metrics: GatewayMetrics,
         collect: Callable[[], None],
         browsing: Browsing,
+        settings: PublicSettings,
         crew: Crew,
         machine: Machine,
         explaining: Explaining,
@@ -117,6 +119,7 @@ class PublicRoutes:
         self._metrics = metrics
         self._collect = collect
         self._browsing = browsing
+        self._settings = settings
         self.watching = Watching(
             self._leader, crew=crew, machine=machine, holdings=lambda: subscriptions.holdings
         )
@@ -207,6 +210,7 @@ class PublicRoutes:
                 "GET", "/v1/topology", ask, "Who owns what, for clients.", response=TopologyAnswer
             ),
             *self._browsing.table(),
+            *self._settings.table(),
             *self.watching.table(),
             *self._explaining.table(),
             *self._connectors.table(),
