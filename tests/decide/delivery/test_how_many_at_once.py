@@ -11,8 +11,8 @@ import pytest
 
 from headgate.decide.delivery.outbound import Outbound
 from headgate.decide.delivery.rules import DeliveryRules
-from headgate.decide.delivery.steps import Redrive, Send, SendAgain, Wait
-from headgate.model.delivery import Delivery
+from headgate.decide.delivery.steps import Aside, Redrive, Send, SendAgain, Wait
+from headgate.model.delivery import Delivery, Verdict
 from headgate.model.event import PartitionRef
 
 Fate = Literal["taken", "refused", "failed"]
@@ -49,9 +49,9 @@ class Link:
             while self.live < self.now_s * self.live_per_s:
                 self.live += 1
                 put = self.outbound.put(delivery(LIVE, self.live), self.now_s, lambda _: [])
-                assert not put.asides, "what comes live isn't parked"
+                self.keeps(put.asides)
             step = self.outbound.next(self.now_s)
-            assert not step.asides, "what comes live isn't parked"
+            self.keeps(step.asides)
             match step:
                 case Wait(until_s):
                     self.now_s = min(until_s, self.now_s + 0.01)
@@ -67,19 +67,19 @@ class Link:
         self.outbound.parked.redriving(len(seqs))
         match self.fate_of(Redrive, [delivery(LETTERS, seq) for seq in seqs]):
             case "taken":
-                self.outbound.parked.redriven(fill=0.0, now_s=self.now_s)
+                self.keeps(self.outbound.parked.redriven(fill=0.0, now_s=self.now_s))
                 self.take(LETTERS, seqs)
                 self.letters = self.letters[len(seqs) :]
             case "refused" if self.outbound.parked.redrive_refused(len(seqs), now_s=self.now_s):
                 self.dead.append(self.letters.pop(0))
             case "failed":
-                self.outbound.failed("no answer", now_s=self.now_s)
+                self.keeps(self.outbound.failed("no answer", now_s=self.now_s).asides)
 
     def send(self, step: Send | SendAgain, deliveries: list[Delivery]) -> None:
         seqs = [one.seq for one in deliveries]
         fate = self.fate_of(type(step), deliveries)
         if fate == "failed":
-            self.outbound.failed("no answer", now_s=self.now_s)
+            self.keeps(self.outbound.failed("no answer", now_s=self.now_s).asides)
         elif isinstance(step, SendAgain) and fate == "refused":
             refused = self.outbound.again_refused(now_s=self.now_s)
             self.told += [one.seq for one in refused]
@@ -87,10 +87,14 @@ class Link:
             self.outbound.sent_again(fill=0.0, now_s=self.now_s)
             self.told += seqs
         elif fate == "refused":
-            self.outbound.refused("no", now_s=self.now_s)
+            self.keeps(self.outbound.refused("no", now_s=self.now_s))
         else:
-            self.outbound.answered(["accepted"] * len(seqs), fill=0.0, now_s=self.now_s)
+            verdicts: list[Verdict] = ["accepted"] * len(seqs)
+            self.keeps(self.outbound.answered(verdicts, fill=0.0, now_s=self.now_s))
             self.take(LIVE, seqs)
+
+    def keeps(self, asides: Sequence[Aside]) -> None:
+        assert not asides, "what comes live isn't parked"
 
     def fate_of(self, kind: type, deliveries: list[Delivery]) -> Fate:
         fate = self.fate(deliveries)

@@ -154,20 +154,19 @@ class World:
     def send(self, deliveries: list[Delivery]) -> None:
         if self.random.random() < 0.05 and not self.healthy:
             refs = sorted({ref_of(one) for one in deliveries})
-            self.outbound.unwritten(self.random.sample(refs, self.random.randint(0, len(refs))))
+            unwritten = self.random.sample(refs, self.random.randint(0, len(refs)))
+            self.keep(self.outbound.unwritten(unwritten))
         elif self.fate() == "fails":
-            self.give_up(
-                self.outbound.failed("down", now_s=self.now_s, jitter=self.random.random())
-            )
+            self.fail(jitter=self.random.random())
         elif self.refuses(deliveries) and self.random.random() < 0.7:
-            self.outbound.refused("no", now_s=self.now_s)
+            self.keep(self.outbound.refused("no", now_s=self.now_s))
         else:
             verdicts = self.verdicts(deliveries)
             self.take(deliveries, verdicts)
             for one, verdict in zip(deliveries, verdicts, strict=True):
                 self.left[one.partition, one.seq] += verdict == "accepted"
             fill = 0.0 if self.healthy else self.random.choice([0.0, 0.0, 0.8, 0.95])
-            self.outbound.answered(verdicts, fill=fill, now_s=self.now_s)
+            self.keep(self.outbound.answered(verdicts, fill=fill, now_s=self.now_s))
 
     def letters(self, refs: Sequence[PartitionRef], each: int) -> list[Delivery]:
         return [
@@ -186,7 +185,7 @@ class World:
             return
         self.outbound.parked.redriving(len(letters))
         if self.fate() == "fails":
-            self.give_up(self.outbound.failed("down", now_s=self.now_s))
+            self.fail()
         elif self.refuses(letters) and self.random.random() < 0.7:
             if self.outbound.parked.redrive_refused(len(letters), now_s=self.now_s):
                 self.reject(letters[0])
@@ -199,7 +198,8 @@ class World:
         later = {ref_of(one) for one, v in zip(letters, verdicts, strict=True) if v == "retry"}
         rejected = [one for one, v in zip(letters, verdicts, strict=True) if v == "rejected"]
         through -= {ref_of(one) for one in rejected}
-        self.outbound.parked.redriven(fill=0.0, later=later, through=through, now_s=self.now_s)
+        parked = self.outbound.parked
+        self.keep(parked.redriven(fill=0.0, later=later, through=through, now_s=self.now_s))
         for one, verdict in zip(letters, verdicts, strict=True):
             if verdict == "accepted":
                 del self.parked[one.partition, one.seq]
@@ -207,7 +207,10 @@ class World:
             self.reject(one)
 
     def reject(self, one: Delivery) -> None:
-        if self.outbound.parked.letter_rejected(ref_of(one), one.seq, "no", now_s=self.now_s):
+        parked = self.outbound.parked
+        asides = parked.letter_rejected(ref_of(one), one.seq, "no", now_s=self.now_s)
+        self.keep(asides or ())
+        if asides is None:
             del self.parked[one.partition, one.seq]
             self.dead |= parts_of(one)
         elif any(p == one.partition and seq > one.seq for p, seq, _ in self.accepted):
@@ -215,7 +218,7 @@ class World:
 
     def send_again(self, deliveries: list[Delivery]) -> None:
         if self.fate() == "fails":
-            self.give_up(self.outbound.failed("down", now_s=self.now_s))
+            self.fail()
         elif self.random.random() < 0.2 and not self.healthy:
             for one in self.outbound.again_refused(now_s=self.now_s):
                 self.again[id(one)] = "refused"
@@ -224,8 +227,10 @@ class World:
             for one in deliveries:
                 self.again[id(one)] = "answered"
 
-    def give_up(self, deliveries: Sequence[Delivery]) -> None:
-        for one in deliveries:
+    def fail(self, *, jitter: float = 1.0) -> None:
+        failed = self.outbound.failed("down", now_s=self.now_s, jitter=jitter)
+        self.keep(failed.asides)
+        for one in failed.given_up:
             assert self.again[id(one)] == "asked"
             self.again[id(one)] = "given up"
 
@@ -333,9 +338,10 @@ def test_what_is_behind_a_dead_letter_that_is_not_written_is_parked_and_the_rest
         outbound.put(delivery(partition, 1 + partition), 0.0, lambda _: [])
     outbound.flush()
     assert isinstance(outbound.next(0.0), Send)
-    outbound.unwritten([PartitionRef("flights", 0)])
+    asides = outbound.unwritten([PartitionRef("flights", 0)])
+    assert [(one.delivery.partition, one.state) for one in asides] == [(0, "parked")] * 2
     step = outbound.next(0.0)
-    assert [(one.delivery.partition, one.state) for one in step.asides] == [(0, "parked")] * 2
+    assert not step.asides
     assert isinstance(step, Send)
     assert [one.partition for one in step.deliveries] == [1]
 
@@ -419,13 +425,15 @@ def test_what_is_too_much_for_the_timeout_arrives_in_smaller_batches(
     outbound, store, arrived, now_s, live_seq = Outbound(DeliveryRules()), set[int](), 0, 0.0, 0
     for seq in range(1, 61):
         outbound.put(delivery(0, seq), now_s, lambda _: [])
+    came: Sequence[Aside] = ()
     while arrived < 60 and now_s < 1_200:
         put: Sequence[Aside] = ()
         if live and now_s >= live_seq:
             live_seq += 1
             put = outbound.put(delivery(1, live_seq), now_s, lambda _: []).asides
         step = outbound.next(now_s)
-        asides = [one.delivery for one in (*put, *step.asides)]
+        asides = [one.delivery for one in (*came, *put, *step.asides)]
+        came = ()
         store |= {one.seq for one in asides if one.partition == 0}
         if isinstance(step, Wait):
             now_s = min(step.until_s, now_s + 1.0)
@@ -441,12 +449,12 @@ def test_what_is_too_much_for_the_timeout_arrives_in_smaller_batches(
             seqs = [one.seq for one in step.deliveries if one.partition == 0]
         now_s += min(5.0, 0.1 * len(seqs))
         if len(seqs) > fitting:
-            outbound.failed("nothing came within 5 s", now_s=now_s)
+            came = outbound.failed("nothing came within 5 s", now_s=now_s).asides
         elif isinstance(step, Send):
-            outbound.answered(["accepted"] * len(step.deliveries), fill=0.0, now_s=now_s)
+            came = outbound.answered(["accepted"] * len(step.deliveries), fill=0.0, now_s=now_s)
             arrived += len(seqs)
         else:
-            outbound.parked.redriven(fill=0.0, now_s=now_s)
+            came = outbound.parked.redriven(fill=0.0, now_s=now_s)
             store -= set(letters)
             arrived += len(letters)
     assert arrived == 60
@@ -472,13 +480,15 @@ def test_a_partition_that_is_wanted_later_holds_no_other(stuck: int) -> None:
             ]
             now_s += 0.01
             taken += verdicts.count("accepted")
-            outbound.answered(verdicts, fill=0.0, now_s=now_s)
+            asides = outbound.answered(verdicts, fill=0.0, now_s=now_s)
+            parked |= {one.delivery.partition for one in asides}
         elif isinstance(step, Wait):
             now_s = min(step.until_s, now_s + 0.01)
         else:
             assert isinstance(step, Redrive)
             outbound.parked.redriving(1)
-            outbound.parked.redriven(fill=0.0, later=step.refs, now_s=now_s)
+            joined = outbound.parked.redriven(fill=0.0, later=step.refs, now_s=now_s)
+            parked |= {one.delivery.partition for one in joined}
         assert len(outbound) <= stuck + 50, "partition 1 keeps pace"
     assert parked == {0}
     assert taken >= seq - 50
@@ -498,10 +508,10 @@ def test_a_partition_is_held_for_longer_each_time_until_something_of_it_goes_for
         said: list[Verdict] = [
             left.pop(0) if one.partition == 0 else "accepted" for one in step.deliveries
         ]
-        outbound.answered(said, fill=0.0, now_s=now_s)
+        asides = outbound.answered(said, fill=0.0, now_s=now_s)
         wait = outbound.next(now_s)
         assert isinstance(wait, Wait)
-        assert not (*step.asides, *wait.asides)
+        assert not (*step.asides, *asides, *wait.asides)
         pauses.append(round(wait.until_s - now_s, 3))
         now_s = wait.until_s
     assert pauses == [0.1, 0.2, 0.1, 0.2]
@@ -529,7 +539,7 @@ def test_what_is_held_is_parked_dropped_and_sent_again_with_the_rest() -> None:
     assert len(dropped) == 0
     parked = held()
     for _ in range(RULES.breaker_threshold):
-        parked.failed("down", now_s=1.0)
+        assert not parked.failed("down", now_s=1.0).asides
     assert [one.delivery.seq for one in parked.next(1.0).asides] == [1, 2, 3]
     old = held()
     old.put(delivery(1, 2), 30.0, lambda _: [])

@@ -17,7 +17,7 @@ one hears what came of it.
 
 Invariants: a delivery that was put leaves in exactly one way per part: with a verdict, aside, or
 because its partition was dropped. Per partition nothing is sent while something older is parked or
-waits. What is set aside, whoever said what led to it, comes with the next `put` or step.
+waits. What is set aside is in the answer to whatever led to it, and nowhere kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,16 @@ from headgate.decide.delivery.held_partitions import Waiting
 from headgate.decide.delivery.parts import for_nobody_else, narrowed, ref_of
 from headgate.decide.delivery.rules import LEFT, LOOK_AGAIN_S, DeliveryRules
 from headgate.decide.delivery.sent_again import Again
-from headgate.decide.delivery.steps import Aside, Put, Redrive, Send, SendAgain, Step, Wait
+from headgate.decide.delivery.steps import (
+    Aside,
+    Failed,
+    Put,
+    Redrive,
+    Send,
+    SendAgain,
+    Step,
+    Wait,
+)
 from headgate.decide.feed.redelivered import marked
 from headgate.decide.letters.parked import Parked
 from headgate.model.delivery import SETTLING_VERDICTS, Delivery, Verdict
@@ -49,6 +58,7 @@ Low = Callable[[Sequence[str]], Sequence[str]]
 """Picks the subscriptions that are of low priority."""
 
 PUT, PUT_AND_STIRRED = Put(), Put(stirs=True)
+NOTHING: tuple[Aside, ...] = ()
 
 
 class Outbound:
@@ -59,14 +69,12 @@ class Outbound:
         self._condition = condition = Condition(rules)
         self._backlog = backlog = Backlog(rules.backoff)
         self._again = Again()
-        self._asides: list[Aside] = []
         self._size = BatchSize(rules.limits.max_size)
         self.parked = Parked(
             rules,
             behind,
             condition=condition,
             backlog=backlog,
-            asides=self._asides,
             size=BatchSize(rules.limits.max_size),
         )
         self._sent_s = -NEVER
@@ -97,46 +105,47 @@ class Outbound:
 
     def put(self, delivery: Delivery, now_s: float, low: Low) -> Put:
         """Takes in what is to be delivered. `low` is asked only while the gateway is behind."""
-        parts = self._put(delivery, now_s, low)
-        size = self._backlog.ready
-        stirs = size == self._size.limit or (size < 2 and (size == 1 or not len(self)))
-        if self._asides:
-            return Put(parts, stirs, self._told_asides())
-        return PUT_AND_STIRRED if stirs else PUT
-
-    def _put(self, delivery: Delivery, now_s: float, low: Low) -> int:
-        """In how many parts it goes on."""
-        parked, condition = self.parked, self._condition
+        backlog, parked, condition = self._backlog, self.parked, self._condition
+        parts, asides = 1, NOTHING
         if parked.refs and (ref := ref_of(delivery)) in parked.refs:
-            parked.put_behind(ref, delivery, now_s)
-            return 1
-        if not condition.breaker.allows(now_s):
-            parked.park(delivery, "unreachable")
-            return 1
-        parts = 1
-        level = condition.pressure.weigh(
-            len(self._backlog) + parked.waiting, self._backlog.size_bytes + parked.waiting_bytes
-        )
-        if level != "normal":
-            if level == "hard":
+            asides = parked.put_behind(ref, delivery, now_s)
+        elif not condition.breaker.allows(now_s):
+            asides = (parked.park(delivery, "unreachable"),)
+        else:
+            level = condition.pressure.weigh(
+                len(backlog) + parked.waiting, backlog.size_bytes + parked.waiting_bytes
+            )
+            if level == "normal":
+                backlog.add(now_s, delivery)
+            elif level == "hard":
                 if not parked.is_overloaded:
                     parked.overloaded(now_s)
-                parked.park(delivery, "overloaded")
-                return 1
-            sheds = self._rules.keeps_dead and not self._is_due_to_ask(now_s)
-            if sheds and delivery.broadcast and not delivery.subscriptions:
+                asides = (parked.park(delivery, "overloaded"),)
+            else:
+                parts, asides = self._put_and_shed(delivery, now_s, low)
+        size = backlog.ready
+        stirs = size == self._size.limit or (size < 2 and (size == 1 or not len(self)))
+        if asides:
+            return Put(parts, stirs, asides)
+        return PUT_AND_STIRRED if stirs else PUT
+
+    def _put_and_shed(
+        self, delivery: Delivery, now_s: float, low: Low
+    ) -> tuple[int, tuple[Aside, ...]]:
+        """In how many parts it goes on, and what of it is of low priority."""
+        asides = NOTHING
+        if self._rules.keeps_dead and not self._is_due_to_ask(now_s):
+            if delivery.broadcast and not delivery.subscriptions:
                 # A copy for whom it may concern: nobody there is known to want it.
-                self._asides.append(Aside(delivery, "dead", "shed"))
-                return 1
-            if sheds and (shed := frozenset(low(delivery.subscriptions))):
+                return 1, (Aside(delivery, "dead", "shed"),)
+            if shed := frozenset(low(delivery.subscriptions)):
                 kept = frozenset(delivery.subscriptions) - shed
-                self._asides.append(Aside(narrowed(delivery, shed), "dead", "shed"))
+                asides = (Aside(narrowed(delivery, shed), "dead", "shed"),)
                 if not kept:
-                    return 1
+                    return 1, asides
                 delivery = for_nobody_else(narrowed(delivery, kept))
-                parts = 2
         self._backlog.add(now_s, delivery)
-        return parts
+        return 1 + len(asides), asides
 
     def _is_due_to_ask(self, now_s: float) -> bool:
         """Has the gateway not been sent anything for so long that it may be well again? Only an
@@ -179,23 +188,23 @@ class Outbound:
     # --- what to do ------------------------------------------------------------------------------
 
     def next(self, now_s: float) -> Step:
-        """What to do now; with it comes what was set aside since the last step or put."""
+        """What to do now, and what has waited for too long."""
+        asides = self._overdue(now_s)
         step = self._next(now_s)
-        return replace(step, asides=self._told_asides()) if self._asides else step
+        return replace(step, asides=tuple(asides)) if asides else step
 
-    def _told_asides(self) -> tuple[Aside, ...]:
-        asides = tuple(self._asides)
-        self._asides.clear()
-        return asides
+    def _overdue(self, now_s: float) -> Sequence[Aside]:
+        backlog, asides = self._backlog, list[Aside]()
+        backlog.look(now_s)
+        if len(self) and not self._condition.breaker.allows(now_s):
+            asides = self._park_all("unreachable")
+        elif backlog.ready and now_s - backlog.since_s >= self._patience_s:
+            asides = self._park_old(now_s)
+        joined = self.parked.look(now_s)
+        return [*asides, *joined] if joined else asides
 
     def _next(self, now_s: float) -> Step:
         backlog, parked, breaker = self._backlog, self.parked, self._condition.breaker
-        backlog.look(now_s)
-        if len(self) and not breaker.allows(now_s):
-            self._park_all("unreachable")
-        elif backlog.ready and now_s - backlog.since_s >= self._patience_s:
-            self._park_old(now_s)
-        parked.look(now_s)
         if self._condition.retry_at_s > now_s:
             return Wait(self._condition.retry_at_s)
         if breaker.state == "open" and not (len(self) or parked.refs or self._again):
@@ -281,27 +290,27 @@ class Outbound:
         now_s: float,
         jitter: float = 1.0,
         unsent: int = 0,
-    ) -> None:
+    ) -> Sequence[Aside]:
         """The gateway took the batch apart. What it wants later is one attempt: of the whole batch
-        where it took nothing, else of each partition. What it refuses for good is set aside. The
-        caller settles the others. So many were `unsent`, because nobody there wants them any more:
-        they say nothing of the gateway."""
+        where it took nothing, else of each partition. What it refuses for good is set aside, and
+        what may not be tried any more. The caller settles the others. So many were `unsent`,
+        because nobody there wants them any more: they say nothing of the gateway."""
         batch = self._backlog.arrived()
         self._arrived(len(batch) - unsent, fill, now_s)
-        again: list[Waiting] = []
+        again, asides = list[Waiting](), list[Aside]()
         for at, (one, verdict) in enumerate(zip(batch, verdicts, strict=True)):
             if verdict == "retry":
                 again.append(one)
             elif self._rules.is_left(one[1], verdict):
                 attempts = self._condition.attempts + 1
-                self._asides.append(Aside(one[1], "dead", "left", attempts, LEFT))
+                asides.append(Aside(one[1], "dead", "left", attempts, LEFT))
             elif verdict == "rejected":
                 passed = _is_passed(one[1], batch[at + 1 :], verdicts[at + 1 :])
-                self._reject(one[1], "the gateway rejected it", now_s, passed=passed)
+                asides += self._reject(one[1], "the gateway rejected it", now_s, passed=passed)
         if halted := self.parked.halted:
             for one in [one for one in again if ref_of(one[1]) in halted]:
                 again.remove(one)
-                self.parked.park(one[1], "halted")
+                asides.append(self.parked.park(one[1], "halted"))
         if len(again) < len(batch):
             self._condition.attempts = 0  # it goes forward
             self._backlog.went_forward(
@@ -313,14 +322,15 @@ class Outbound:
             self._backlog.put_back(again)
         if again and len(again) < len(batch):
             for ref in {ref_of(delivery) for _, delivery in again}:
-                self._hold(ref, now_s, jitter)
+                asides += self._hold(ref, now_s, jitter)
         elif again:
-            self._another_attempt(again, WANTED_LATER, now_s, jitter)
+            asides += self._another_attempt(again, WANTED_LATER, now_s, jitter)
+        return asides
 
-    def failed(self, error: str, *, now_s: float, jitter: float = 1.0) -> list[Delivery]:
-        """The batch didn't arrive, or nobody knows whether it did; returns what an operator wanted,
-        and that isn't tried any more. The next one is half as large: it may take too long as it
-        is. Letters pause, unless fewer of them went through just before."""
+    def failed(self, error: str, *, now_s: float, jitter: float = 1.0) -> Failed:
+        """The batch didn't arrive, or nobody knows whether it did. The next one is half as large:
+        it may take too long as it is. Letters pause, unless fewer of them went through just
+        before."""
         batch, given_up = self._backlog.arrived(), self._again.arrived()
         self._condition.error = error
         self._condition.breaker.failed(now_s)
@@ -328,17 +338,19 @@ class Outbound:
         if batch:
             self._size.failed(len(batch), now_s=now_s)
             self._backlog.put_back(batch)
-            if self._another_attempt(batch, error, now_s, jitter):
+            asides = self._another_attempt(batch, error, now_s, jitter)
+            if asides:
                 self.parked.send_fewer(len(batch), now_s=now_s)
         else:
+            asides = self.parked.park_all_joining()
             were_too_many = self.parked.failed(len(given_up), now_s=now_s)
         if not were_too_many:
             self.parked.pause(now_s)
         if not self._condition.breaker.allows(now_s):
             given_up += self._again.give_up()
-        return given_up
+        return Failed(given_up, tuple(asides))
 
-    def refused(self, error: str, *, now_s: float) -> None:
+    def refused(self, error: str, *, now_s: float) -> Sequence[Aside]:
         """The gateway will never take this batch: send smaller ones, until one delivery is left
         that is to blame."""
         batch = self._backlog.arrived()
@@ -346,16 +358,16 @@ class Outbound:
         self._size.failed(len(batch), now_s=now_s)
         self._condition.attempts = 0
         if len(batch) == 1:
-            self._reject(batch[0][1], error, now_s)
-            return
+            return self._reject(batch[0][1], error, now_s)
         self._backlog.put_back(batch)
+        return ()
 
-    def unwritten(self, refs: Iterable[PartitionRef]) -> None:
+    def unwritten(self, refs: Iterable[PartitionRef]) -> Sequence[Aside]:
         """The batch wasn't sent: of these partitions something older is dead, and the letter can't
         be written at the moment. They are parked behind it."""
         self._condition.breaker.not_tried()
         self._backlog.put_back(self._backlog.arrived())
-        self._park_partitions(set(refs), UNWRITTEN, "overloaded")
+        return self._park_partitions(set(refs), UNWRITTEN, "overloaded")
 
     def sent_again(self, *, fill: float, now_s: float) -> None:
         """What an operator wanted was answered."""
@@ -387,55 +399,58 @@ class Outbound:
 
     def _another_attempt(
         self, batch: Sequence[Waiting], error: str, now_s: float, jitter: float
-    ) -> bool:
-        """True when it was the last one: they are parked."""
+    ) -> list[Aside]:
+        """Where it was the last one, they are parked."""
         condition, rules = self._condition, self._rules
         condition.attempts += 1
         if condition.attempts >= rules.max_attempts:
-            self._park_partitions({ref_of(delivery) for _, delivery in batch}, error)
+            asides = self._park_partitions({ref_of(delivery) for _, delivery in batch}, error)
             condition.begins_anew()
             pause_s = LOOK_AGAIN_S if error == WANTED_LATER else rules.redrive_every_s
             self.parked.pause_anew(pause_s, now_s)
-            return True
+            return asides
         delay_s = rules.backoff.delay_s(condition.attempts - 1, jitter=jitter)
         condition.retry_at_s = now_s + delay_s
-        return False
+        return []
 
-    def _hold(self, ref: PartitionRef, now_s: float, jitter: float) -> None:
+    def _hold(self, ref: PartitionRef, now_s: float, jitter: float) -> list[Aside]:
         """The partition waits by itself; its letters do where that was too often."""
         attempts = self._backlog.held_so_often(ref) + 1
         if attempts >= self._rules.max_attempts:
-            self._park_partitions({ref}, WANTED_LATER, attempts=attempts)
+            asides = self._park_partitions({ref}, WANTED_LATER, attempts=attempts)
             self.parked.rest(ref, now_s)
-            return
+            return asides
         self._backlog.hold(ref, now_s=now_s, jitter=jitter)
+        return []
 
     def _reject(
         self, delivery: Delivery, error: str, now_s: float, *, passed: bool = False
-    ) -> None:
+    ) -> list[Aside]:
         """It is refused for good. `passed`: the gateway took something newer of the partition in
         the same breath, so that it would take this for a repeat unless it is marked."""
         if self._rules.keeps_dead:
             attempts = self._condition.attempts + 1
-            self._asides.append(Aside(delivery, "dead", "rejected", attempts, error))
-            return
+            return [Aside(delivery, "dead", "rejected", attempts, error)]
         ref = ref_of(delivery)
         if passed:
             delivery = marked(delivery)
-        self._park_partitions({ref}, error, "halted")
-        self.parked.park(delivery, "rejected", error)
-        self.parked.halt(ref, delivery.seq, error, now_s)
+        return [
+            *self._park_partitions({ref}, error, "halted"),
+            self.parked.park(delivery, "rejected", error),
+            *self.parked.halt(ref, delivery.seq, error, now_s),
+        ]
 
-    def _park_old(self, now_s: float) -> None:
+    def _park_old(self, now_s: float) -> list[Aside]:
         """The partitions of which something waits for too long."""
-        self._park_partitions(self._backlog.old(now_s - self._patience_s), "", "too_old")
+        asides = self._park_partitions(self._backlog.old(now_s - self._patience_s), "", "too_old")
         self._condition.begins_anew()
+        return asides
 
-    def _park_all(self, reason: LetterReason) -> None:
-        self.parked.park_all_joining()
-        for delivery in self._backlog.take_all():
-            self.parked.park(delivery, reason)
+    def _park_all(self, reason: LetterReason) -> list[Aside]:
+        asides = self.parked.park_all_joining()
+        asides += [self.parked.park(delivery, reason) for delivery in self._backlog.take_all()]
         self._condition.begins_anew()
+        return asides
 
     def _park_partitions(
         self,
@@ -443,9 +458,11 @@ class Outbound:
         error: str,
         reason: LetterReason = "unreachable",
         attempts: int = 0,
-    ) -> None:
-        for delivery in self._backlog.take(refs):
+    ) -> list[Aside]:
+        return [
             self.parked.park(delivery, reason, error, attempts)
+            for delivery in self._backlog.take(refs)
+        ]
 
 
 def _is_passed(delivery: Delivery, behind: Sequence[Waiting], verdicts: Sequence[Verdict]) -> bool:

@@ -1,4 +1,4 @@
-"""What an outbound wants to be done: the next step, and what is to be written down before it."""
+"""What an outbound wants to be done: the next step, and what is to be written down."""
 
 from __future__ import annotations
 
@@ -25,11 +25,20 @@ class Aside(msgspec.Struct, frozen=True, gc=False):
 @dataclass(frozen=True, slots=True)
 class Put:
     """A delivery goes on in so many `parts`, each of which leaves in a way of its own. `stirs`:
-    whoever waits for the next step must look again. `asides` are all since somebody was told."""
+    whoever waits for the next step must look again."""
 
     parts: int = 1
     stirs: bool = False
     asides: tuple[Aside, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What comes of a batch that didn't arrive: nobody tries again what an operator wanted of what
+    is `given_up`."""
+
+    given_up: list[Delivery]
+    asides: tuple[Aside, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,15 @@ are through. Partitions take turns when letters are sent, so none waits for a bu
 (last_letters.py), or there would always be more.
 
 Whoever sends letters says here what came of them; but for a failure, of which the outbound has to
-know (`Outbound.failed`). Invariant: per partition nothing is sent while something older is parked.
+know (`Outbound.failed`). What is to be parked for that is returned, for letters to be made of it at
+once. Invariant: per partition nothing is sent while something older is parked.
 The order of what is set aside is not the order of what was put: whoever sends letters sorts them.
 Time is an argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from headgate.decide.delivery.backlog import Backlog
@@ -34,8 +35,8 @@ from headgate.model.letters import LetterReason
 
 
 class Parked:
-    """`behind`: the partitions that have parked letters when it begins. What is parked from then on
-    goes into `asides`, what its letters are through of into the `backlog`."""
+    """`behind`: the partitions that have parked letters when it begins. What waited for the last of
+    them goes into the `backlog`."""
 
     def __init__(
         self,
@@ -44,7 +45,6 @@ class Parked:
         *,
         condition: Condition,
         backlog: Backlog,
-        asides: list[Aside],
         size: BatchSize,
     ) -> None:
         self._rules = rules
@@ -53,7 +53,6 @@ class Parked:
         """The partitions that have parked letters, as they come and go; asked for every record."""
         self._condition = condition
         self._backlog = backlog
-        self._asides = asides
         self._size = size
         """Letters may well be larger than what comes now: what becomes of the one is no sign for
         the other."""
@@ -97,46 +96,49 @@ class Parked:
 
     # --- what is parked --------------------------------------------------------------------------
 
-    def put_behind(self, ref: PartitionRef, delivery: Delivery, now_s: float) -> None:
+    def put_behind(self, ref: PartitionRef, delivery: Delivery, now_s: float) -> tuple[Aside, ...]:
         """It is newer than letters of its partition."""
-        condition = self._condition
+        condition, joined = self._condition, list[Aside]()
         if ref in self._joining:
             if not condition.struggles and self._level() == "normal":
                 self._joining.add(ref, (now_s, delivery))
-                return
-            self.park_joining([ref])
+                return ()
+            joined = self.park_joining([ref])
         waits_for: LetterReason = "halted" if ref in self.halted else "overloaded"
-        self.park(delivery, "unreachable" if condition.struggles else waits_for)
+        return *joined, self.park(delivery, "unreachable" if condition.struggles else waits_for)
 
     def park(
         self, delivery: Delivery, reason: LetterReason, error: str = "", attempts: int = 0
-    ) -> None:
+    ) -> Aside:
         ref = ref_of(delivery)
         self._behind.park(ref)
         self._pacing.parked(ref)
         attempts, error = attempts or self._condition.attempts, error or self._condition.error
-        self._asides.append(Aside(delivery, "parked", reason, attempts, error))
+        return Aside(delivery, "parked", reason, attempts, error)
 
-    def park_joining(self, refs: Iterable[PartitionRef]) -> None:
+    def park_joining(self, refs: Iterable[PartitionRef]) -> list[Aside]:
         """What waits in memory behind the letters of these is parked behind them after all."""
-        for ref in refs:
-            for _, delivery in self._joining.take(ref):
-                self.park(delivery, "unreachable" if self._condition.struggles else "overloaded")
+        reason: LetterReason = "unreachable" if self._condition.struggles else "overloaded"
+        return [
+            self.park(delivery, reason) for ref in refs for _, delivery in self._joining.take(ref)
+        ]
 
-    def park_all_joining(self) -> None:
-        self.park_joining(self._joining.refs())
+    def park_all_joining(self) -> list[Aside]:
+        return self.park_joining(self._joining.refs())
 
-    def fall_behind(self, ref: PartitionRef) -> None:
+    def fall_behind(self, ref: PartitionRef) -> list[Aside]:
         """Everything of `ref` is set aside from now on, until somebody has looked for its letters
         and for those that come before them, and found none."""
-        self.park_joining([ref])
+        joined = self.park_joining([ref])
         self._behind.park(ref)
+        return joined
 
-    def halt(self, ref: PartitionRef, seq: int, error: str, now_s: float) -> None:
+    def halt(self, ref: PartitionRef, seq: int, error: str, now_s: float) -> list[Aside]:
         """A letter of it is refused for good, and dead letters aren't kept."""
-        self.park_joining([ref])
+        joined = self.park_joining([ref])
         self._behind.halt(ref, seq, error)
         self._behind.rest(ref, now_s + self._rules.redrive_every_s)
+        return joined
 
     def rest(self, ref: PartitionRef, now_s: float) -> None:
         """Its letters wait a moment."""
@@ -150,13 +152,14 @@ class Parked:
 
     # --- when letters may be sent ----------------------------------------------------------------
 
-    def look(self, now_s: float) -> None:
+    def look(self, now_s: float) -> Sequence[Aside]:
         """What has waited in memory for too long is parked; a gateway that was overloaded may have
         got over it."""
-        if self._joining.due_s <= now_s:
-            self.park_joining(self._joining.overdue(now_s))
+        is_due = self._joining.due_s <= now_s
+        joined = self.park_joining(self._joining.overdue(now_s)) if is_due else ()
         if self._is_overloaded and self._level() != "hard":
             self._is_overloaded, self._redrive_at_s = False, -NEVER
+        return joined
 
     def due_s(self) -> float:
         """When some may be sent."""
@@ -236,12 +239,13 @@ class Parked:
         for ref in refs:
             self._behind.page_empty(ref, now_s=now_s, longest_s=self._rules.redrive_every_s)
 
-    def held(self, refs: Mapping[PartitionRef, bool], *, now_s: float) -> None:
+    def held(self, refs: Mapping[PartitionRef, bool], *, now_s: float) -> list[Aside]:
         """The letters of these have to wait for parked ones of other partitions, which are on their
         way or not."""
-        self.park_joining(refs)
+        joined = self.park_joining(refs)
         for ref, moving in refs.items():
             self._behind.hold(ref, now_s + self._rules.look_again_s, moving=moving)
+        return joined
 
     def unread(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
         """The letters of these have to wait for what is older and still to be put."""
@@ -288,7 +292,7 @@ class Parked:
         through: Iterable[PartitionRef] = (),
         pages: Mapping[PartitionRef, Page | None] | None = None,
         now_s: float,
-    ) -> None:
+    ) -> list[Aside]:
         """Letters were sent and answered; of some partitions all went `through`, of others
         something is wanted `later` and nothing went forward, so they rest. Those that have a page
         may go on behind it, whatever became of that."""
@@ -297,17 +301,18 @@ class Parked:
         for ref in through:
             self._behind.go_on(ref)
         longest_s = self._rules.redrive_every_s
-        self.park_joining(later)
+        joined = self.park_joining(later)
         for ref, page in (pages or {}).items():
             if page is not None and not page.whole:
-                self.park_joining([ref])
+                joined += self.park_joining([ref])
             self._behind.page(ref, page, now_s=now_s, longest_s=longest_s)
         if self._level() == "hard":
             self.overloaded(now_s)
-            return
+            return joined
         self._redrive_at_s = -NEVER
         for ref in later:
             self._behind.rest(ref, now_s + self._rules.redrive_every_s)
+        return joined
 
     def redrive_refused(self, count: int, *, now_s: float) -> bool:
         """The gateway won't take `count` letters at once; True when the only one is to blame. The
@@ -317,13 +322,12 @@ class Parked:
         self._behind.again()
         return count == 1
 
-    def letter_rejected(self, ref: PartitionRef, seq: int, error: str, *, now_s: float) -> bool:
-        """A parked letter is refused for good: True when it is to be dead; else it stays where it
+    def letter_rejected(
+        self, ref: PartitionRef, seq: int, error: str, *, now_s: float
+    ) -> list[Aside] | None:
+        """A parked letter is refused for good: None when it is to be dead; else it stays where it
         is, and its partition with it."""
-        if self._rules.keeps_dead:
-            return True
-        self.halt(ref, seq, error, now_s)
-        return False
+        return None if self._rules.keeps_dead else self.halt(ref, seq, error, now_s)
 
     def removed(self, counts: Mapping[PartitionRef, int]) -> None:
         """So many letters of these have left the store."""
@@ -332,7 +336,6 @@ class Parked:
     def failed(self, again: int, *, now_s: float) -> bool:
         """A batch of letters, or of so many that an operator wanted, didn't arrive. True when it
         was probably too many, and nothing else is wrong."""
-        self.park_all_joining()
         return self._size.failed(again or self._sending, now_s=now_s)
 
     def send_fewer(self, than: int, *, now_s: float) -> None:

@@ -18,7 +18,6 @@ partition is parked behind it, and the others go on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import structlog
 
@@ -27,10 +26,11 @@ from headgate.decide.delivery.outbound import Outbound
 from headgate.decide.delivery.parts import ref_of
 from headgate.decide.delivery.rules import DeliveryRules
 from headgate.decide.delivery.settling import Outcome
-from headgate.decide.delivery.steps import Aside, Redrive, Send, SendAgain, Step, Wait
+from headgate.decide.delivery.steps import Redrive, Send, SendAgain, Step, Wait
 from headgate.errors import CallerError
 from headgate.lane.delivery.evidence import LaneEvidence
 from headgate.lane.delivery.sending import Sending
+from headgate.lane.delivery.setting_aside import SettingAside
 from headgate.lane.delivery.sink import Sink
 from headgate.lane.holding import Holding
 from headgate.lane.letters.asked import Asked
@@ -52,8 +52,6 @@ OUTCOMES: dict[Verdict, Outcome] = {
     "duplicate": "acknowledged",
     "no_subscriber": "released",
 }
-WRITTEN_IN_S = 0.2
-"""How long a batch waits for the dead letters of what is older."""
 
 
 class GatewayPipeline:
@@ -83,7 +81,6 @@ class GatewayPipeline:
         self.gateway_id = gateway_id
         self._rules = rules
         self._outbound = Outbound(rules, behind)
-        self._letters = letters
         self._holding = holding
         self._sink = sink
         self._evidence = evidence
@@ -92,16 +89,14 @@ class GatewayPipeline:
         self._idle = asyncio.Event()
         self._idle.set()
         self._loop = asyncio.get_running_loop()
-        self._dead_marks: dict[PartitionRef, int] = {}
-        """Of each partition the last dead letter, among all letters of the gateway; those that are
-        written may be missing."""
-        self._acknowledged = self._released = 0
-        self._retries = self._refusals = self._parked = self._dead = 0
+        self._setting_aside = SettingAside(gateway_id, letters, evidence)
+        self._acknowledged = self._released = self._retries = self._refusals = 0
         self._asked = Asked()
         self._sending = Sending(
             gateway_id,
             self._outbound,
             self._asked,
+            self._setting_aside,
             fence=fence,
             transport=transport,
             holding=holding,
@@ -119,6 +114,7 @@ class GatewayPipeline:
             turn=self._turn,
             store=store,
             letters=letters,
+            setting_aside=self._setting_aside,
             holding=holding,
             sink=sink,
             sending=self._sending,
@@ -134,7 +130,7 @@ class GatewayPipeline:
         """Returns in how many parts it goes on, each of which settles."""
         put = self._outbound.put(delivery, self._loop.time(), self._holding.low)
         if put.asides:
-            self._set_aside(put.asides)
+            self._setting_aside.take(put.asides)
         self._idle.clear()
         if put.stirs:
             self._wake.set()
@@ -155,7 +151,7 @@ class GatewayPipeline:
 
     def fall_behind(self, ref: PartitionRef) -> None:
         """Something that comes before what is next of `ref` is parked."""
-        self._outbound.parked.fall_behind(ref)
+        self._setting_aside.take(self._outbound.parked.fall_behind(ref))
         self._wake.set()
 
     def look_again(self, *, renewed: bool) -> None:
@@ -224,9 +220,9 @@ class GatewayPipeline:
             acknowledged=self._acknowledged,
             retries=self._retries,
             failures=self._refusals + self._sending.failures,
-            parked=self._parked,
+            parked=self._setting_aside.parked,
             redriven=self._redriving.counts.redriven,
-            dead=self._dead + self._redriving.counts.dead,
+            dead=self._setting_aside.dead + self._redriving.counts.dead,
             released=self._released + self._redriving.counts.released,
             error=condition.error,
             soft=condition.pressure.soft,
@@ -246,7 +242,7 @@ class GatewayPipeline:
 
     async def _step(self) -> Step:
         step = self._outbound.next(self._loop.time())
-        self._set_aside(step.asides)
+        self._setting_aside.take(step.asides)
         if not len(self._outbound):
             self._idle.set()
         match step:
@@ -273,18 +269,8 @@ class GatewayPipeline:
         if timer is not None:
             timer.cancel()
 
-    def _set_aside(self, asides: Sequence[Aside]) -> None:
-        for aside in asides:
-            self._letters.add(self.gateway_id, aside)
-            self._evidence.set_aside(self.gateway_id, aside)
-            if aside.state == "dead":
-                self._dead += 1
-                self._dead_marks[ref_of(aside.delivery)] = self._letters.mark(self.gateway_id)
-            else:
-                self._parked += 1
-
     async def _deliver(self, batch: list[Delivery]) -> None:
-        if self._dead_marks and not await self._is_written_before(batch):
+        if self._setting_aside.may_owe and not await self._is_written_before(batch):
             return
         self._retries += self._outbound.attempts > 0
         here = self.gateway_id
@@ -300,13 +286,14 @@ class GatewayPipeline:
         verdicts: list[Verdict] = [
             "no_subscriber" if delivery is None else next(answers) for delivery in wanted
         ]
-        self._outbound.answered(
+        asides = self._outbound.answered(
             verdicts,
             fill=answer.fill,
             now_s=self._loop.time(),
             jitter=self._jitter(),
             unsent=len(batch) - len(sent),
         )
+        self._setting_aside.take(asides)
         for delivery, verdict in zip(batch, verdicts, strict=True):
             outcome = OUTCOMES.get(verdict)
             if self._rules.is_left(delivery, verdict):
@@ -319,20 +306,15 @@ class GatewayPipeline:
     async def _is_written_before(self, batch: list[Delivery]) -> bool:
         """Whether nothing has to be written before the batch is sent, now or in a moment. If not,
         the outbound knows what can't be sent, and has another batch."""
-        refs = self._dead_marks.keys() & {ref_of(delivery) for delivery in batch}
+        refs = self._setting_aside.owed_before(batch)
         if not refs:
             return True
-        mark = max(self._dead_marks[ref] for ref in refs)
         with self._sending.waits():
-            is_written = await self._letters.written_within(WRITTEN_IN_S, self.gateway_id, mark)
-        self._dead_marks = {
-            ref: mark
-            for ref, mark in self._dead_marks.items()
-            if not self._letters.is_written(self.gateway_id, mark)
-        }
-        if not is_written:
-            self._outbound.unwritten(refs & self._dead_marks.keys())
-        return is_written
+            unwritten = await self._setting_aside.unwritten(refs)
+        if unwritten is None:
+            return True
+        self._setting_aside.take(self._outbound.unwritten(unwritten))
+        return False
 
     async def _attempt_to_send(self, deliveries: list[Delivery]) -> DeliveryAnswer | None:
         """One attempt, of which the outbound knows when it came to nothing (None)."""
@@ -343,7 +325,8 @@ class GatewayPipeline:
         except CallerError as error:
             log.error(LogLine.DELIVERY_REJECTED, gateway=self.gateway_id, error=error.message)
             self._refusals += 1
-            self._outbound.refused(error.message, now_s=self._loop.time())
+            asides = self._outbound.refused(error.message, now_s=self._loop.time())
+            self._setting_aside.take(asides)
         return None
 
     # --- what an operator wants ------------------------------------------------------------------

@@ -18,6 +18,7 @@ from headgate.decide.delivery.outbound import Outbound
 from headgate.decide.operations.latencies import Stopwatch
 from headgate.errors import CallerError, HeadgateError, NotNow
 from headgate.lane.delivery.evidence import LaneEvidence
+from headgate.lane.delivery.setting_aside import SettingAside
 from headgate.lane.holding import Holding
 from headgate.lane.letters.asked import Asked
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch
@@ -40,6 +41,7 @@ class Sending:
         gateway_id: str,
         outbound: Outbound,
         asked: Asked,
+        setting_aside: SettingAside,
         *,
         fence: tuple[int, int],
         transport: DeliveryTransport,
@@ -51,6 +53,7 @@ class Sending:
         self._gateway_id = gateway_id
         self._outbound = outbound
         self._asked = asked
+        self._setting_aside = setting_aside
         self._window, self._attempt = fence
         self._transport = transport
         self._holding = holding
@@ -79,7 +82,9 @@ class Sending:
             self._evidence.all_came_to("failed", here, deliveries, error.message)
             self.failures += 1
             now_s, jitter = self._loop.time(), self._jitter()
-            self._asked.give_up(self._outbound.failed(error.message, now_s=now_s, jitter=jitter))
+            failed = self._outbound.failed(error.message, now_s=now_s, jitter=jitter)
+            self._setting_aside.take(failed.asides)
+            self._asked.give_up(failed.given_up)
             return None
         self._evidence.answered(here, deliveries, answer.verdicts)
         return answer

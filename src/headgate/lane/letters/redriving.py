@@ -37,6 +37,7 @@ from headgate.decide.letters.reading_size import LettersAtOnce
 from headgate.decide.portions import letter_bytes
 from headgate.errors import CallerError, Fenced, HeadgateError
 from headgate.lane.delivery.sending import Sending
+from headgate.lane.delivery.setting_aside import SettingAside
 from headgate.lane.delivery.sink import Sink, let_go
 from headgate.lane.holding import Holding
 from headgate.lane.letters.elders import Elders
@@ -99,6 +100,7 @@ class Redriving:
         turn: asyncio.Lock,
         store: LetterStore,
         letters: LetterWriter,
+        setting_aside: SettingAside,
         holding: Holding,
         sink: Sink,
         sending: Sending,
@@ -111,6 +113,7 @@ class Redriving:
         self._turn = turn
         self._store = store
         self._letters = letters
+        self._setting_aside = setting_aside
         self._holding = holding
         self._sink = sink
         self._sending = sending
@@ -210,7 +213,7 @@ class Redriving:
             versions.setdefault(letter.ref, version)
         asked = {ref: versions.get(ref) or self._holding.version(ref) for ref in refs}
         waiting = await self._elders.awaited_by(asked, self._now_s())
-        self._parked.held(waiting, now_s=self._now_s())
+        self._setting_aside.take(self._parked.held(waiting, now_s=self._now_s()))
         going = [
             letter
             for letter in letters
@@ -333,13 +336,14 @@ class Redriving:
         forward = {letter.ref for letter in (*through, *rejected)}
         pages = letter_pages.answered([letter for letter, _ in letters], by_verdict, answer)
         stuck = {letter.ref for letter in by_verdict.get("retry", ())} - forward
-        self._parked.redriven(
+        asides = self._parked.redriven(
             fill=answer.fill,
             later={ref for ref in stuck if pages[ref] is None},
             through={letter.ref for letter in through} - {letter.ref for letter in rejected},
             pages=pages,
             now_s=self._now_s(),
         )
+        self._setting_aside.take(asides)
         for letter in by_verdict.get("stale_fence", ()):
             reason = f"gateway {self._gateway_id} has seen a newer owner of {letter.ref}"
             self._sink.overtaken(letter.ref, reason)
@@ -365,9 +369,12 @@ class Redriving:
             passed = letter.delivery.seq < self._through.get(letter.ref, 0)
             if passed:
                 self._passed.add(letter.id)
-            if self._parked.letter_rejected(letter.ref, letter.delivery.seq, error, now_s=now_s):
+            seq = letter.delivery.seq
+            asides = self._parked.letter_rejected(letter.ref, seq, error, now_s=now_s)
+            if asides is None:
                 dead.append(replace(letter, reason="rejected", attempts=attempts, error=error))
                 continue
+            self._setting_aside.take(asides)
             delivery = marked(letter.delivery) if passed else letter.delivery
             halting.append(
                 NewLetter(self._gateway_id, "parked", "rejected", delivery, attempts, error)
