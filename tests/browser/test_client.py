@@ -138,18 +138,21 @@ async def test_what_may_pass_is_asked_again_over_the_same_connection(
 async def test_what_was_to_be_asked_again_is_asked_once_on_a_new_connection(
     page: Page, gateway: ServedGateway
 ) -> None:
-    await page.clock.install()
+    await page.add_init_script("Math.random = () => 0")  # no pause is longer than it has to be
+    await page.clock.install(time=0)
     await page.goto(gateway.url + BLANK_PATH)
+    await page.clock.pause_at(60_000)  # from now on timers end when they are told to
     listener = Listener(page)
     gateway.refused["s1"] = {"code": "timeout", "message": "not now", "details": {}}
     await listener.listen({"all": {}, "other": {}})
     await listener.until_reason("not now")
+    await listener.until("other.subscribed")
     gateway.refused.clear()
     gateway.silent.add("s1")
+    before = len(gateway.requests)
     gateway.drop_all()
-    before = len(gateway.requests)  # on a slow machine it may have asked again by now
     await page.wait_for_function("() => headgate.state === 'waiting'", timeout=WAIT_MS)
-    await page.clock.run_for(60)  # it connects again before the old one would have asked again
+    await page.clock.run_for(60)  # it connects again after 50 ms; the old one would ask after 100
     await listener.until("other.subscribed", 2)
     await page.clock.run_for(1_000)
     gateway.answer("s1")
