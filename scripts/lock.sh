@@ -12,8 +12,8 @@ compile() {
         --no-emit-index-url --python-version 3.11 ${ARGS:-} "$@"
 }
 
-compile --extra java --extra etcd --extra mongo --extra nats --extra postgres --group dev pyproject.toml \
-    -o requirements/dev.txt
+compile --extra java --extra etcd --extra mongo --extra nats --extra postgres --extra top \
+    --group dev pyproject.toml -o requirements/dev.txt
 # The build backends share packages with the rest and are installed next to it.
 compile --group pyproject.toml:build -c requirements/dev.txt -o requirements/build.txt
 compile --group pyproject.toml:uv -o requirements/uv.txt
