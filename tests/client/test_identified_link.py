@@ -16,7 +16,7 @@ from headgate.client.credentials import Credentials, Token
 from headgate.client.defaults import open_link
 from headgate.client.identified_link import identified
 from headgate.model.control.from_coordinator import PushTokens
-from headgate.ports.connection import Link
+from headgate.ports.connection import Link, LinkListener
 from headgate.services.principals import digest_of
 from tests.services.gateway.access import knowing, secret_of, token
 from tests.services.gateway.world import WAIT_S, World, running, until
@@ -158,3 +158,55 @@ async def test_with_a_revoked_token_it_is_lost_where_another_can_be_had_and_said
     for link in (first, second):
         link.abort()
         await link.wait_closed()
+
+
+class ScriptedGateway:
+    """A link to a gateway that says all of `says` in one turn, as one TCP segment brings it."""
+
+    def __init__(self, listener: LinkListener, *says: bytes) -> None:
+        self.was_aborted = False
+        self._listener = listener
+        self._says = says
+
+    async def connect(self, url: str) -> None: ...
+
+    def send(self, message: bytes) -> None:
+        asyncio.get_running_loop().call_soon(self._answer)
+
+    def _answer(self) -> None:
+        for one in self._says:
+            self._listener.heard(one)
+
+    def abort(self) -> None:
+        self.was_aborted = True
+
+
+def scripted(*says: bytes) -> tuple[Listening, Link, ScriptedGateway]:
+    listening, made = Listening(), []
+
+    def open_scripted(listener: LinkListener, silence_s: float) -> Link:
+        made.append(ScriptedGateway(listener, *says))
+        return made[0]  # type: ignore[return-value]  # no more than is called here
+
+    link = identified(open_scripted, Credentials("hg_ann"), ScriptedMachine())(listening, 75.0)
+    return listening, link, made[0]
+
+
+async def test_what_comes_right_behind_the_answer_is_for_whoever_has_the_link() -> None:
+    redirect = b'{"type":"redirect","url":"ws://there","gateway":"g","id":"s"}'
+    known = b'{"type":"authenticated","principal":"ann","expires_at_ms":null}'
+    listening, link, _ = scripted(known, redirect)
+    await link.connect("ws://here")
+    assert listening.opens == 1
+    assert listening.messages.get_nowait()["type"] == "redirect"
+
+
+async def test_a_connection_that_nobody_has_doesnt_stay_open() -> None:
+    _, link, gateway = scripted()
+    connecting = asyncio.ensure_future(link.connect("ws://here"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    assert gateway.was_aborted

@@ -116,18 +116,19 @@ class HttpClient:
     async def _identified(
         self, method: str, path: str, limit_s: float, headers: Headers, body: bytes
     ) -> Response:
-        """Who is refused because of their token comes again with a new one, if they have one."""
-        if self._credentials is None:
+        """Who is refused because of their token comes again with a new one, if they have one: once,
+        since a function that makes a new one each time would have us ask for ever."""
+        credentials = self._credentials
+        if credentials is None:
             return await self._sent(method, path, limit_s, headers, body)
-        token = await self._credentials.current()
-        while True:
-            named = (*headers, ("authorization", f"Bearer {token}"))
-            response = await self._sent(method, path, limit_s, named, body)
-            if response.status != HTTPStatus.UNAUTHORIZED or not self._credentials.can_renew:
-                return response
-            former, token = token, await self._credentials.renewed(token)
-            if token == former:
-                return response
+        token = await credentials.current()
+        response = await self._sent(method, path, limit_s, (*headers, _bearer(token)), body)
+        if response.status != HTTPStatus.UNAUTHORIZED or not credentials.can_renew:
+            return response
+        former, token = token, await credentials.renewed(token)
+        if token == former:
+            return response
+        return await self._sent(method, path, limit_s, (*headers, _bearer(token)), body)
 
     async def _sent(
         self, method: str, path: str, limit_s: float, headers: Headers, body: bytes
@@ -170,6 +171,10 @@ class HttpClient:
             url=self.url,
             **details,
         )
+
+
+def _bearer(token: str) -> tuple[str, str]:
+    return "authorization", f"Bearer {token}"
 
 
 def _checked(url: str) -> str:

@@ -1,8 +1,9 @@
 """A connection that says who it is before anybody uses it, and renews that in place.
 
 Implements ports.connection.Link around another one, and listens in its stead. Invariants: whoever
-has the link hears `opened` once the gateway knows who this is, and nothing of how that went; a
-token that is refused while another one can be had makes a new connection, not a failure.
+has the link hears `opened` once the gateway knows who this is, and nothing of how that went; what
+the gateway says right behind that is theirs, as a redirect often is; a token that is refused while
+another one can be had makes a new connection, not a failure.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class IdentifiedLink:
         self._listener = listener
         self._inner = open_link(self, silence_s)
         self._token = ""
-        self._answer: asyncio.Future[_Authenticated] | None = None
+        self._answer: asyncio.Future[None] | None = None
         self._is_open = False
         self._renewal: asyncio.TimerHandle | None = None
         self._crew = Crew("renewing")
@@ -63,27 +64,31 @@ class IdentifiedLink:
 
     async def connect(self, url: str) -> None:
         await self._inner.connect(url)
+        try:
+            await self._identify()
+        except BaseException:
+            self._inner.abort()  # nobody else has it
+            raise
+
+    async def _identify(self) -> None:
         self._token = await self._credentials.current()
         try:
-            said = await self._said(self._token)
+            await self._say(self._token)
         except errors.Unauthorized as refused:
             if not self._credentials.can_renew:
                 raise
             if await self._credentials.renewed(self._token) == self._token:
                 raise
             raise errors.PeerUnreachable("the token was renewed; try again") from refused
-        self._is_open = True
-        self._renew_before(said)
-        self._listener.opened(self)
 
-    async def _said(self, token: str) -> _Authenticated:
-        """What the gateway answers to it."""
-        answer: asyncio.Future[_Authenticated] = asyncio.get_running_loop().create_future()
+    async def _say(self, token: str) -> None:
+        """Until the gateway knows who this is."""
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answer = answer
         self._inner.send(_auth(token))
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                return await answer
+                await answer
         except TimeoutError as error:
             raise errors.PeerUnreachable("the gateway didn't say whether it knows us") from error
         finally:
@@ -131,13 +136,19 @@ class IdentifiedLink:
         else:
             self._listener.heard(message)
 
-    def _answered(self, message: bytes, answer: asyncio.Future[_Authenticated]) -> None:
+    def _answered(self, message: bytes, answer: asyncio.Future[None]) -> None:
         if answer.done():
             return
         try:
-            answer.set_result(_decode(message))
+            said = _decode(message)
         except msgspec.DecodeError:
             answer.set_exception(_error_in(message))
+            return
+        # At once, and not when `connect` goes on: the next message may be there already.
+        self._answer, self._is_open = None, True
+        answer.set_result(None)
+        self._renew_before(said)
+        self._listener.opened(self)
 
     def lost(self) -> None:
         if self._answer is not None and not self._answer.done():
