@@ -7,13 +7,19 @@ a hundred after a million within that time, one in five after five. The room is 
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable, Sequence
 
 SLOTS = 1 << 23
 _MASK = SLOTS - 1
 _SHIFT = SLOTS.bit_length()
 
-_Tables = tuple[bytearray, bytearray]
+_Tables = tuple[mmap.mmap, mmap.mmap]
+
+
+def _table() -> mmap.mmap:
+    """Memory of nobody else's, and of no file; a bytearray would take all of it at once."""
+    return mmap.mmap(-1, SLOTS, flags=mmap.MAP_PRIVATE)
 
 
 class PerhapsWritten:
@@ -29,7 +35,7 @@ class PerhapsWritten:
     def add(self, now_s: float, topic: str, ids: Iterable[str]) -> None:
         self._age(now_s)
         if self._present is None:
-            self._present = (bytearray(SLOTS), bytearray(SLOTS))
+            self._present = (_table(), _table())
         one, other = self._present
         begun = hash(topic)
         for mark in map(hash, ids):
