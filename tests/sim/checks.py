@@ -3,6 +3,7 @@ that `status` shows at the end are those of the log and the letters."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,9 @@ from headgate.model.event import Fence, PartitionRef
 from headgate.model.lanes import LaneSpec
 from headgate.services.coordinator.service import Coordinator
 from headgate.services.gateway.groups.target import Target
+from headgate.services.gateway.rights import Rights, Stay
 from headgate.services.gateway.service import Gateway
+from headgate.services.principals import KnownPrincipals
 from tests.sim.oracle import Routing
 from tests.sim.scheduler import Process
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 EVERY_S: Final = 0.1
 LATE_S: Final = 1.5
 """Of a lease that is too short a gateway knows the end too late, by so much at most."""
+STAYS: Final = 25
+"""Looks at a gateway that runs, in which it lets stay whose rights have ended, at most."""
 KINDS: Final = {"ingest": "an ingest node", "router": "a router"}
 
 
@@ -58,6 +63,7 @@ class Checks:
         self._passed_over: set[tuple[str, str, int]] = set()
         self._cutovers: dict[tuple[Process, str], Cutover] = {}
         self._overtaken: dict[Target, Overtaken] = {}
+        self._outstayed: Counter[Stay] = Counter()
         self._look()
 
     def _look(self) -> None:
@@ -124,10 +130,32 @@ class Checks:
     def _of_gateway(self, name: str, gateway: Gateway) -> Iterator[str]:
         subscriptions, most = gateway._subscriptions, self._bounds.gateway.subscriber_queue
         for one in subscriptions:
-            records = sum(isinstance(item, Item) for item in one.feed._queue._items)
+            waiting = one.feed._queue._items
+            if len(waiting) <= most:
+                continue
+            records = sum(isinstance(item, Item) for item in waiting)
             if records > most:
                 yield f"{records} wait for {one.id} at {name}, where {most} may"
         yield from self._of_targets(name, gateway)
+        if gateway._rights is not None and gateway._principals is not None:
+            yield from self._of_rights(name, gateway._rights, gateway._principals)
+
+    def _of_rights(self, name: str, rights: Rights, principals: KnownPrincipals) -> Iterator[str]:
+        """Nobody stays for long whose token has expired, or was revoked as far as is known there.
+        What an administrator says is told to nobody."""
+        process = self._world.roles[name].process
+        known = {token.digest for token in principals.told[0]}
+        now_ms = self._world.cluster.machines[name][0].wall_ms()
+        for stay in rights if process is not None and process.state == "running" else ():
+            who = stay.principal
+            is_revoked = who.kind == "token" and who.credential not in known
+            if not is_revoked and not 0 < who.expires_ms <= now_ms:
+                self._outstayed.pop(stay, None)
+                continue
+            self._outstayed[stay] += 1
+            self._world.meets("a connection outlives its token")
+            if self._outstayed[stay] > STAYS:
+                yield f"{who.name} stays at {name}, with {who} of {known}"
 
     def _of_targets(self, name: str, gateway: Gateway) -> Iterator[str]:
         """Nobody goes on for long with a target that somebody else has."""

@@ -31,8 +31,8 @@ runs for the first time, no run has to do. They stay as they ended."""
 
 
 def main() -> None:
-    kept = [lived(seed) for seed in WARMING_UP]
     gc.disable()  # nothing ends at a moment that only the collector chose
+    kept = [lived(seed) for seed in WARMING_UP]
     gc.freeze()
     over = False
     while not over:

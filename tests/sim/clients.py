@@ -15,9 +15,10 @@ from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.client.producing.pending import ProducerOptions
 from headgate.client.subscriber import Subscriber
 from headgate.decide.conversation.common import Phase
-from headgate.errors import HeadgateError, OutcomeUnknown, UnknownTopic
+from headgate.errors import HeadgateError, OutcomeUnknown, Unauthorized, UnknownTopic
 from headgate.model.client_messages import Item, Resync
 from headgate.model.event import Event
+from tests.sim.identities import SIGHTS, Sight
 from tests.sim.oracle import Wanted, Watch
 from tests.sim.world import World
 
@@ -123,7 +124,9 @@ class Producing:
     async def _live(self) -> None:
         cluster, chance = self._world.cluster, self._chance
         options = ProducerOptions(deadline_s=20.0)
-        async with cluster.producer(self._world.urls[0], options=options) as producer:
+        identities = self._world.identities
+        token = identities.producer().token if identities.is_on else None
+        async with cluster.producer(self._world.urls[0], options, token=token) as producer:
             while not self._is_stopping:
                 events = [self._event() for _ in range(chance.choice(SIZES))]
                 try:
@@ -174,6 +177,7 @@ class Subscribing:
         topic: str,
         asked: Filter,
         *,
+        sight: Sight = SIGHTS[0],
         may_vanish: bool = False,
         **options: Any,
     ) -> None:
@@ -184,6 +188,7 @@ class Subscribing:
         self.topic = topic
         self.tenant: str = options.get("tenant", "")
         self._asked = asked
+        self._sight = sight
         self._may_vanish = may_vanish
         self._options = options
         self._watch: Watch | None = None
@@ -202,6 +207,10 @@ class Subscribing:
                 self._world.meets("a subscriber hears that its topic is gone")
                 self._forget()
                 await asyncio.sleep(ENTER_AGAIN_S)
+            except Unauthorized:
+                self._world.meets("a subscriber is shut out")
+                self._keep_positions()
+                await asyncio.sleep(ENTER_AGAIN_S)
 
     async def _follow(self) -> None:
         world = self._world
@@ -216,19 +225,29 @@ class Subscribing:
 
     def _new(self) -> Subscriber:
         world, asked = self._world, self._asked.where
-        urls = world.urls_of(self.name)
-        return world.cluster.subscriber(
-            urls, self.topic, id=self.name, where=asked, **self._options
-        )
+        urls, options = world.urls_of(self.name), dict(self._options)
+        if world.identities.is_on:
+            who = world.identities.reader(self._sight, options.pop("tenant", ""))
+            options["token"] = who.token
+        return world.cluster.subscriber(urls, self.topic, id=self.name, where=asked, **options)
 
     def _begins(self) -> Watch:
         earliest = self._options.get("start") == "earliest"
         watch = self._world.oracle.subscribed(
-            self.name, self.topic, self._asked.wanted, earliest=earliest
+            self.name, self.topic, self._wanted(), earliest=earliest
         )
+        watch.sees = self._sees()
         watch.connection = self._connection
         self._world.say(f"{self.name} is subscribed behind {watch.heads}")
         return watch
+
+    def _sees(self) -> Wanted:
+        """What its grant shows."""
+        return self._sight.sees if self._world.identities.is_on else SIGHTS[0].sees
+
+    def _wanted(self) -> Wanted:
+        asked, sees = self._asked.wanted, self._sees()
+        return lambda document: asked(document) and sees(document)
 
     def _connection(self) -> Hashable:
         """Which one it has been told that it is subscribed over; None while it isn't."""
@@ -253,25 +272,39 @@ class Subscribing:
             self._watch.is_over = True
         self._watch, self.is_subscribed = None, False
 
-    def die_and_resume(self, asked: Filter | None = None, after_s: float = 0.0) -> None:
+    def die_and_resume(
+        self, asked: Filter | None = None, sight: Sight | None = None, after_s: float = 0.0
+    ) -> None:
         """Its process is killed; the next one begins where it was, and may ask for something else
-        from there on."""
+        from there on, or be somebody else."""
         self._world.end(self.process)
-        if self._watch is not None and self._inside is not None and self.is_subscribed:
-            positions = dict(self._inside.positions)
-            places = sorted(positions.items())
-            self._options["start"] = ",".join(f"{number}:{seq + 1}" for number, seq in places)
+        positions = self._keep_positions()
+        if self._watch is not None and positions is not None:
             self._world.meets("a subscriber resumes from its positions")
             if asked is not None:
                 self._asked = asked
-                self._watch.changes(asked.wanted, positions)
                 self._world.meets("a subscriber resumes with another filter")
-        self.is_subscribed = False
+            if sight is not None and self._world.identities.is_on:
+                self._sight = sight
+                self._world.meets("a subscriber resumes as somebody else")
+            if asked is not None or sight is not None:
+                self._watch.changes(self._wanted(), positions)
+                self._watch.sees = self._sees()
         self._deaths += 1
         if after_s:
             self._world.watcher.call_later(after_s, self._return, self._deaths)
         else:
             self._return(self._deaths)
+
+    def _keep_positions(self) -> dict[int, int] | None:
+        """What it had, for the next one to begin there. None: it wasn't subscribed yet."""
+        if self._inside is None or not self.is_subscribed:
+            return None
+        self.is_subscribed = False
+        positions = dict(self._inside.positions)
+        places = sorted(positions.items())
+        self._options["start"] = ",".join(f"{number}:{seq + 1}" for number, seq in places)
+        return positions
 
     def _return(self, deaths: int) -> None:
         """Unless it has died or left since."""
@@ -303,9 +336,17 @@ class Consuming:
     """A consumer of a group; with `max_deliveries` it fails now and then."""
 
     def __init__(
-        self, world: World, name: str, topic: str, group: str, *, max_deliveries: int
+        self,
+        world: World,
+        name: str,
+        topic: str,
+        group: str,
+        *,
+        max_deliveries: int,
+        sight: Sight = SIGHTS[0],
     ) -> None:
         self.pause_s = PROMPT_S
+        self._sight = sight
         self._world = world
         self.name = name
         self._topic = topic
@@ -315,20 +356,31 @@ class Consuming:
         self.process = world.client(name, self._live)
 
     async def _live(self) -> None:
+        while True:
+            try:
+                await self._work()
+            except Unauthorized:
+                self._world.meets("a consumer is shut out")
+                await asyncio.sleep(ENTER_AGAIN_S)
+
+    def _new(self) -> Consumer:
+        world = self._world
+        is_on = world.identities.is_on
+        return world.cluster.consumer(
+            world.urls_of(self.name),
+            self._topic,
+            self._group,
+            keys_expected=32,
+            acks="manual",
+            max_deliveries=self._max_deliveries,
+            token=world.identities.consumer(self._sight).token if is_on else None,
+        )
+
+    async def _work(self) -> None:
         world, oracle = self._world, self._world.oracle
-
-        def new() -> Consumer:
-            return world.cluster.consumer(
-                world.urls_of(self.name),
-                self._topic,
-                self._group,
-                keys_expected=32,
-                acks="manual",
-                max_deliveries=self._max_deliveries,
-            )
-
-        async with _Entering(new, self._not_let_in) as inside:
-            group = oracle.group(self._group, self._topic)
+        sees = self._sight.sees if world.identities.is_on else SIGHTS[0].sees
+        async with _Entering(self._new, self._not_let_in) as inside:
+            group = oracle.group(self._group, self._topic, sees)
             world.say(f"{self.name} has joined")
             async for item in inside:
                 oracle.begins(group, self.name, item)

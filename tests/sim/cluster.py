@@ -39,6 +39,7 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
 from headgate.adapters.memory.origin import MemoryHistory, MemoryOrigin
 from headgate.client.consumer import Consumer
+from headgate.client.credentials import Token, credentials
 from headgate.client.http import HttpClient
 from headgate.client.producer import Producer
 from headgate.client.producing.pending import ProducerOptions
@@ -46,6 +47,7 @@ from headgate.client.producing.route import Route
 from headgate.client.subscriber import Subscriber
 from headgate.config import Config
 from headgate.decide.lane.checkpoints import Checkpoint
+from headgate.decide.links.passes import Called
 from headgate.lane.lives import Living
 from headgate.lane.plain import PlainWindows
 from headgate.lane.run import Lane, LanePorts
@@ -67,6 +69,7 @@ from headgate.ports.origin import Origin
 from headgate.services.coordinator.service import Coordinator, CoordinatorPorts
 from headgate.services.gateway.service import Gateway, GatewayOptions
 from headgate.services.ingest.node import Ingest
+from headgate.services.principals import KnownPrincipals
 from headgate.services.router.plans import RouterSettings
 from headgate.services.router.service import Router, RouterPorts
 from headgate.tasks import Crew
@@ -149,8 +152,12 @@ class MemoryCluster:
 
     # --- roles -----------------------------------------------------------------------------------
 
+    def principals(self, machine: Machine, role: Called) -> KnownPrincipals | None:
+        """Who is let in by `role`; None where nobody has to say who they are."""
+        return None
+
     def coordinator(self, name: str = "coordinator-1") -> Coordinator:
-        settings = coordinator_settings(self.config)
+        settings, machine = coordinator_settings(self.config), self.machine()
         alone = len(self.coordinators) == 1
         return Coordinator(
             replace(settings, node_id=name, host=name, ports=PORTS, alone=alone),
@@ -162,7 +169,8 @@ class MemoryCluster:
                 letters=self.letter_store(),
                 http=MemoryHttpListener(self.web),
                 control=self.control_server(),
-                machine=self.machine(),
+                machine=machine,
+                principals=self.principals(machine, "coordinator"),
             ),
         )
 
@@ -179,6 +187,7 @@ class MemoryCluster:
             calls=self.web.open_calls(),
             open_origin=self.open_origin,
             machine=machine,
+            principals=self.principals(machine, "ingest"),
         )
 
     def open_origin(self, _connector: Connector) -> Origin:
@@ -198,6 +207,7 @@ class MemoryCluster:
             open_listener=partial(MemoryDeliveryListener, self.deliveries, f"memory://{name}"),
             connections=MemoryListener(self.connections),
             machine=machine,
+            principals=self.principals(machine, "gateway"),
         )
 
     def router(self, name: str, *, slots: int = 2, notes: RouterNotes | None = None) -> Router:
@@ -251,13 +261,16 @@ class MemoryCluster:
     def http(self, url: str) -> HttpClient:
         return HttpClient(url, open_calls=self.web.open_calls)
 
-    def producer(self, url: str, options: ProducerOptions | None = None) -> Producer:
+    def producer(
+        self, url: str, options: ProducerOptions | None = None, *, token: Token | None = None
+    ) -> Producer:
         machine = self.machine()
         route = Route(
             url,
             open_session=partial(self._session, machine),
             open_calls=self.web.open_calls,
             machine=machine,
+            credentials=credentials(token),
         )
         return Producer(url, options, route=route, machine=machine, open_calls=self.web.open_calls)
 

@@ -59,7 +59,7 @@ def watched(scheduler: Scheduler) -> Iterator[None]:
         for owner, name in _forbidden():
             replacement = _told(scheduler, f"{owner.__name__}.{name}", getattr(owner, name))
             stack.enter_context(mock.patch.object(owner, name, replacement))
-        stack.enter_context(mock.patch.object(os, "sched_yield"))  # nobody is to go first
+        stack.enter_context(mock.patch.object(os, "sched_yield", _nobody_goes_first))
         _watching.append(scheduler)
         try:
             yield
@@ -74,6 +74,10 @@ def _forbidden() -> list[tuple[Any, str]]:
         (os, "urandom"),
         (threading.Thread, "start"),
     ]
+
+
+def _nobody_goes_first() -> None:
+    """Whose turn it is, is the scheduler's affair."""
 
 
 def _told(scheduler: Scheduler, what: str, real: Callable[..., Any]) -> Callable[..., Any]:

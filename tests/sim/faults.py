@@ -22,6 +22,7 @@ from headgate.errors import HeadgateError, TopicExists
 from headgate.model.api import TopicInfo
 from headgate.model.stored import StoredState
 from tests.sim.clients import BUFFERS, FILTERS, Committing, Consuming, Producing, Subscribing
+from tests.sim.identities import SIGHTS, Sight
 from tests.sim.observed import ObservedPartition
 from tests.sim.stores import BAD, Mood
 from tests.sim.world import Role, World
@@ -93,6 +94,8 @@ class Faults:
         self.max_deliveries = max_deliveries
         self.sightings = False
         """Is there such a topic?"""
+        self.packers_see: Sight = SIGHTS[0]
+        """All consumers of a group see the same."""
         self.has_connector = False
         """Does one read a database into `TOPIC`?"""
         self.subscribers: list[Subscribing] = []
@@ -465,6 +468,7 @@ class Faults:
                 name,
                 topic,
                 asked,
+                sight=self.chance.choice(SIGHTS),
                 may_vanish=topic == VISITS,
                 priority=priority,
                 start=start,
@@ -491,7 +495,8 @@ class Faults:
     def filter_changes(self) -> None:
         if self.subscribers:
             one, asked = self.chance.choice(self.subscribers), self.chance.choice(FILTERS)
-            one.die_and_resume(asked)
+            sight = self.chance.choice((*SIGHTS, None))
+            one.die_and_resume(asked, sight)
             self._begins("changing filter", f"{one.name} wants {asked.where}", LASTS_S, _nothing)
 
     def slow_subscriber(self) -> None:
@@ -509,7 +514,11 @@ class Faults:
         self._names += 1
         name = f"consumer-{self._names}"
         most = self.max_deliveries
-        self.consumers.append(Consuming(self.world, name, TOPIC, "packers", max_deliveries=most))
+        self.consumers.append(
+            Consuming(
+                self.world, name, TOPIC, "packers", max_deliveries=most, sight=self.packers_see
+            )
+        )
         self._begins("joining", f"{name} comes", LASTS_S, _nothing)
 
     def consumer_dies(self) -> None:
@@ -519,6 +528,14 @@ class Faults:
             self._begins("dead consumer", f"{one.name} dies", LASTS_S, _nothing)
 
     # --- operators -------------------------------------------------------------------------------
+
+    def token_replaced(self) -> None:
+        bearers = self.world.identities.bearers()
+        if bearers:
+            one, after_s = self.chance.choice(bearers), self.chance.choice((0.0, 2.0))
+            one.replaced(after_s)
+            what = f"the token of {one.name} is revoked, the next one comes after {after_s} s"
+            self._begins("revoked token", what, LASTS_S, _nothing)
 
     def reset(self) -> None:
         number = self.chance.randrange(self.partitions)
@@ -652,6 +669,7 @@ WEIGHTS: Final[dict[str, float]] = {
     "subscriber_leaves": 1,
     "subscriber_resumes": 2,
     "filter_changes": 1,
+    "token_replaced": 4,
     "slow_subscriber": 2,
     "consumer_comes": 1,
     "consumer_dies": 1,

@@ -54,6 +54,10 @@ class Watch:
     told: list[Resync] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
     """Of each key the last number that came."""
+    passed_by: set[tuple[int, int]] = field(default_factory=set)
+    """Places of which is known that nothing there is for it, as long as it wants what it wants."""
+    sees: Wanted = lambda _: True
+    """What the grant of whoever it is shows, whatever it wants."""
     is_over: bool = False
     """It has left, and nothing is owed to it."""
     connection: Callable[[], Hashable] = lambda: "the only one"
@@ -63,6 +67,7 @@ class Watch:
         """From there on it wants something else. Behind its positions in partitions of former
         versions may be what it didn't want before, older than what it has had of the same keys."""
         self.numbers.clear()
+        self.passed_by.clear()
         self.before.insert(0, (self.wanted, positions))
         self.wanted = wanted
 
@@ -124,6 +129,8 @@ class Group:
     name: str
     topic: str
     heads: dict[int, int]
+    sees: Wanted = lambda _: True
+    """What the grant of its consumers shows."""
     done: set[tuple[int, int]] = field(default_factory=set)
     begun: set[tuple[int, int]] = field(default_factory=set)
     told: list[Resync] = field(default_factory=list)
@@ -401,6 +408,7 @@ class Oracle:
         return watch
 
     def received(self, watch: Watch, item: Item) -> None:
+        self._may_be_shown(watch.name, watch.sees, item)
         if watch.is_over:
             return
         if isinstance(item, Resync):
@@ -425,6 +433,12 @@ class Oracle:
         watch.reached[item.partition] = item.seq
         watch.got.add(place)
         self._is_in_order(watch, item)
+
+    def _may_be_shown(self, name: str, sees: Wanted, item: Item) -> None:
+        """Nobody is ever shown a record that their grant excludes, on whatever way it comes."""
+        shown = None if isinstance(item, Resync) else item.document
+        if isinstance(shown, dict) and not sees(shown):
+            self.violated(f"{name} was shown {item}, which its grant excludes")
 
     def _is_in_order(self, watch: Watch, item: Event | Left) -> None:
         """Its key's, whichever partitions the records are in."""
@@ -465,24 +479,35 @@ class Oracle:
         """What it lacks."""
         if watch.is_over:
             return []
-        letters, whoever = self._letters(), {watch.name, EVERYBODY}
-        lacking = [
+        had, passed_by = watch.got, watch.passed_by
+        open_ = [
             (partition, seq)
             for partition, kept in self.log[watch.topic].items()
             for seq in kept
-            if (partition, seq) not in watch.got
+            if (partition, seq) not in had
+            and (partition, seq) not in passed_by
             and self._is_for(watch, partition, seq)
-            and not watch.is_excused(partition, seq)
+        ]
+        if not open_:
+            return []
+        letters, whoever = self._letters(), {watch.name, EVERYBODY}
+        lacking = {
+            (partition, seq)
+            for partition, seq in open_
+            if not watch.is_excused(partition, seq)
             and not self._is_skipped(watch.topic, partition, seq)
             and not whoever & letters.get(("", watch.topic, partition, seq), set())
             and (("", watch.topic, partition, seq), watch.name) not in self._missed
-        ]
-        return [one for one in lacking if not self._is_repeat(watch, one, lacking)]
+        }
+        return [one for one in open_ if one in lacking and not self._is_repeat(watch, one, lacking)]
 
     def _is_for(self, watch: Watch, partition: int, seq: int) -> bool:
         """Whether it lies behind the start, and the filter selects it there."""
         document = self._documents[watch.topic, partition, seq]
-        return seq > watch.heads.get(partition, 0) and watch.wants(partition, seq, document)
+        is_for = seq > watch.heads.get(partition, 0) and watch.wants(partition, seq, document)
+        if not is_for:
+            watch.passed_by.add((partition, seq))
+        return is_for
 
     def _is_repeat(
         self, watch: Watch, place: tuple[int, int], lacking: Collection[tuple[int, int]]
@@ -501,10 +526,15 @@ class Oracle:
 
     # --- groups ----------------------------------------------------------------------------------
 
-    def group(self, name: str, topic: str) -> Group:
+    def group(self, name: str, topic: str, sees: Wanted = lambda _: True) -> Group:
         if name not in self.groups:
-            self.groups[name] = Group(name, topic, self.heads(topic))
+            self.groups[name] = Group(name, topic, self.heads(topic), sees)
         return self.groups[name]
+
+    def _is_of_group(self, group: Group, partition: int, seq: int) -> bool:
+        """Whether it lies behind the start, and the grant shows it."""
+        is_behind = seq > group.heads.get(partition, 0)
+        return is_behind and group.sees(self._documents[group.topic, partition, seq])
 
     def begins(self, group: Group, consumer: str, item: Item) -> None:
         """A consumer has it in hand."""
@@ -513,6 +543,7 @@ class Oracle:
             group.told.append(item)
             return
         self.seen["consumed"] += 1
+        self._may_be_shown(consumer, group.sees, item)
         place = item.partition, item.seq
         record = self.log[group.topic][item.partition].get(item.seq)
         if record is None or record.event_id != item.event_id:
@@ -521,8 +552,8 @@ class Oracle:
             missing = [
                 (partition, seq)
                 for partition, seq in self._before_it(group.topic, item.key or "", place)
-                if group.heads.get(partition, 0) < seq
-                and (partition, seq) not in group.done
+                if (partition, seq) not in group.done
+                and self._is_of_group(group, partition, seq)
                 and not group.is_excused(partition, seq)
                 and not self._is_skipped(group.topic, partition, seq)
             ]
@@ -577,8 +608,8 @@ class Oracle:
             (partition, seq)
             for partition, kept in self.log[group.topic].items()
             for seq in kept
-            if seq > group.heads.get(partition, 0)
-            and (partition, seq) not in group.done
+            if (partition, seq) not in group.done
+            and self._is_of_group(group, partition, seq)
             and not group.is_excused(partition, seq)
             and not self._is_skipped(group.topic, partition, seq)
             and (group.name, group.topic, partition, seq) not in dead

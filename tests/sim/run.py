@@ -7,6 +7,7 @@ gateways and resets meets what a run with everything never gets to.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 import traceback
@@ -37,14 +38,17 @@ from tests.sim.faults import (
     VISITS,
     VISITS_PARTITIONS,
 )
+from tests.sim.identities import GUARDED, SECURITY, SIGHTS
 from tests.sim.world import World
 
 READY_S: Final = 120.0
 FAULTS_S: Final = 15.0
 CALM_S: Final = 400.0
 """After the last fault, everything is there within that."""
-LOOK_EVERY_S: Final = 0.5
+LOOK_EVERY_S: Final = 1.0
 """Whether it is."""
+ASK_EVERY: Final = 3
+"""Looks, until what operators wanted to be there is asked for again."""
 ANSWER_S: Final = 1.0
 """For `status` to answer."""
 STEP_S: Final = 0.5
@@ -95,6 +99,7 @@ class Run:
             self.world.meets("no dead letters are kept")
         self.faults = Crossings(self.world, self.partitions, max_deliveries)
         self.faults.sightings = chance.random() < SIGHTED
+        self.faults.packers_see = chance.choice(SIGHTS)
         self.faults.has_connector = chance.random() < CONNECTED
         self.plan = _planned(chance)
         self._without = without
@@ -212,9 +217,11 @@ class Run:
         for producer in self._producers:
             producer.stop()
         until_s = world.scheduler.now_s + CALM_S
+        looks = itertools.count()
         while world.scheduler.now_s < until_s and not world.oracle.violations:
-            self.faults.make_topic()  # what was asked for before may still delete it
-            self.faults.resume_connector()
+            if next(looks) % ASK_EVERY == 0:
+                self.faults.make_topic()  # what was asked for before may still delete it
+                self.faults.resume_connector()
             world.live_for(LOOK_EVERY_S)
             if not self._unfinished() and not self._wrong_sums():
                 return
@@ -335,6 +342,7 @@ def _config(chance: random.Random) -> Config:
             "subscriptions": {"max_per_tenant": chance.choice((1, 3, 1_000))},
             "consumers": {"shard_size": chance.choice((4, 16, 100))},
             "log": {"retention": _retention(chance)},
+            "security": SECURITY if chance.random() < GUARDED else {},
             "reliability": {
                 "checkpoint": {"interval": chance.choice((0.3, 1.0)), "event_count": 50},
                 "circuit_breaker": {"timeout": 3.0},

@@ -381,7 +381,8 @@ class Scheduler:
             while self.now_s < until_s:
                 while timers and timers[0][0] <= self.now_s:
                     _, _, process, handle = due(timers)
-                    process.comes_due(handle)
+                    if not handle._is_cancelled:
+                        process.comes_due(handle)
                 if to_do:
                     process = to_do.pop()
                     if to_do and (place := int(chance() * (len(to_do) + 1))) < len(to_do):

@@ -104,6 +104,21 @@ GROUPS: Final = (
     "a target is somebody else's before its gateway knows",
 )
 
+IDENTITIES: Final = (
+    "a JWT is issued",
+    "a token is revoked",
+    "a subscriber is shut out",
+    "a consumer is shut out",
+    "a connection outlives its token",
+    "a subscriber resumes as somebody else",
+    "joining while revoked token",
+    "revoked token while subscribing",
+    "no coordinator while revoked token",
+    "no gateway while revoked token",
+    "cut link while revoked token",
+    "repartition while revoked token",
+)
+
 REPARTITIONS: Final = (
     "a partition is sealed",
     "a partition takes records of another version",
@@ -143,7 +158,7 @@ CONNECTORS: Final = (
 
 SITUATIONS: Final = (
     *(*OWNERS, *PRODUCERS, *RECORDS, *LETTERS, *SUBSCRIBERS, *GROUPS),
-    *(*REPARTITIONS, *CONNECTORS),
+    *(*IDENTITIES, *REPARTITIONS, *CONNECTORS),
 )
 
 

@@ -21,7 +21,9 @@ from headgate.adapters.memory.election import MemoryElection, MemoryLeases
 from headgate.adapters.memory.log_writer import MemoryLogWriter
 from headgate.adapters.memory.machine import BEGINS_MS, ScriptedMachine
 from headgate.adapters.memory.notes import MemoryRouterNotes
+from headgate.client.http import HttpClient
 from headgate.config import Config
+from headgate.decide.links.passes import Called
 from headgate.model.lanes import LaneSpec
 from headgate.model.letters import Letter
 from headgate.ports.checkpoints import CheckpointStore
@@ -32,7 +34,9 @@ from headgate.ports.log import LogReader, LogWriter
 from headgate.ports.machine import Machine
 from headgate.ports.notes import LaneNotes
 from headgate.services.gateway.service import GatewayOptions
+from headgate.services.principals import KnownPrincipals
 from tests.sim.cluster import MemoryCluster
+from tests.sim.identities import Identities, known_principals, of_operators
 from tests.sim.lanes import LaneProcesses, RemoteLane
 from tests.sim.network import Network
 from tests.sim.notes import Notebook
@@ -110,6 +114,14 @@ class SimulatedCluster(MemoryCluster):
         """Let the wall clock of a process be off by so much, from now on."""
         machine, begins_ms = self.machines[name]
         machine.begins_ms = begins_ms + by_ms
+
+    def principals(self, machine: Machine, role: Called) -> KnownPrincipals | None:
+        return known_principals(self.config, machine, role)
+
+    def http(self, url: str) -> HttpClient:
+        """As an operator asks."""
+        said = of_operators() if self.config.security.is_on else None
+        return HttpClient(url, open_calls=self.web.open_calls, credentials=said)
 
     def new_election(self) -> Election:
         return MemoryElection(self.leases)
@@ -240,6 +252,7 @@ class World:
         self.met: Counter[str] = Counter()
         self.oracle = Oracle(self.meets)
         self.cluster = SimulatedCluster(self, config or Config())
+        self.identities = Identities(self, is_on=self.cluster.config.security.is_on)
         self.oracle.dead = self._dead_letters
         self.roles: dict[str, Role] = {}
         self.ended: dict[str, str] = {}
