@@ -22,8 +22,10 @@ class ToldChild:
     def __init__(self, source: Path | None = None) -> None:
         self._is_planted = source is not None
         if source is not None:
-            text = (source / "headgate/lane/positions/partition.py").read_text()
-            assert "position, failure = self.read_seq" in text
+            [plant] = plants.chosen([NAME])
+            for hunk in plant.hunks:
+                text = (source.parent / hunk.path).read_text()
+                assert "\n".join(hunk.new) in text
 
     def live(self, seed: int) -> Ended:
         fails = seed in self.anyway or (self._is_planted and seed in self.failing)
