@@ -256,15 +256,26 @@ class ObservedControlServer(MemoryControlServer):
     def __init__(self, network: MemoryControlNetwork, oracle: Oracle) -> None:
         super().__init__(network)
         self._oracle = oracle
+        self._acknowledged: dict[str, int] = {}
+        """By incarnation of an ingest node: one that comes back still has what it applied."""
 
     async def start(self, serve: Serve, host: str, ports: list[int]) -> list[int]:
         async def observed(stream: ControlStream, hello: Hello) -> None:
-            routing = Routing(hello.role, hello.node_id, asyncio.get_running_loop().time())
+            before = self._acknowledged.get(hello.incarnation, 0)
+            now_s = asyncio.get_running_loop().time()
+            routing = Routing(hello.role, hello.node_id, now_s, before)
             at = self._oracle.routing.setdefault(self.loop, [])
             if hello.role in ("client", "ingest"):
                 at.append(routing)
+
+            def acknowledges(message: AckTopology) -> None:
+                routing.generation = max(message.generation, routing.generation)
+                routing.topics = message.topics
+                if hello.role == "ingest":
+                    self._acknowledged[hello.incarnation] = routing.generation
+
             try:
-                await serve(ObservedControlStream(stream, routing), hello)
+                await serve(ObservedControlStream(stream, routing, acknowledges), hello)
             finally:
                 if routing in at:
                     at.remove(routing)
@@ -275,19 +286,24 @@ class ObservedControlServer(MemoryControlServer):
 class ObservedControlStream:
     """Implements ports.control.ControlStream."""
 
-    def __init__(self, stream: ControlStream, routing: Routing) -> None:
+    def __init__(
+        self,
+        stream: ControlStream,
+        routing: Routing,
+        acknowledges: Callable[[AckTopology], None],
+    ) -> None:
         self.send = stream.send
         self.hang = stream.hang
         self.write_until_hung = stream.write_until_hung
         self._receive = stream.receive
         self._routing = routing
+        self._acknowledges = acknowledges
 
     async def receive(self) -> ToCoordinator | None:
         message = await self._receive()
         self._routing.heard_s = asyncio.get_running_loop().time()
         if isinstance(message, AckTopology):
-            self._routing.generation = max(message.generation, self._routing.generation)
-            self._routing.topics = message.topics
+            self._acknowledges(message)
         return message
 
 
