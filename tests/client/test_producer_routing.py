@@ -13,7 +13,16 @@ from headgate.client.producer import Producer, ProducerOptions
 from headgate.client.producing.outgoing import OutgoingEvent, Receipt
 from headgate.decide.produce.homes import home
 from headgate.decide.produce.placement import partition_of
-from headgate.errors import InvalidRequest, NotNow, OutcomeUnknown, StaleVersion
+from headgate.errors import (
+    Forbidden,
+    HeadgateError,
+    InvalidRequest,
+    NotNow,
+    OutcomeUnknown,
+    StaleVersion,
+    Unauthorized,
+    UnknownTopic,
+)
 from headgate.model.api import ProduceAnswer, ProduceEvent, TopologyAnswer
 from headgate.model.event import PartitionRef
 from headgate.model.topology import Node, Owner, Placement, Topic, Topology
@@ -215,6 +224,30 @@ async def test_what_may_have_been_written_is_not_said_to_have_failed(cluster: Cl
     options = ProducerOptions(deadline_s=0.2, backoff_first_s=0.01, backoff_max_s=0.02)
     async with Producer(cluster.public.url, options) as producer:
         with pytest.raises(OutcomeUnknown, match="may or may not be in the log"):
+            await producer.send("t", {}, key="k")
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Unauthorized("the token is not valid any more"),
+        Forbidden("you may not any more"),
+        UnknownTopic("there is no topic any more"),
+    ],
+    ids=lambda refusal: str(refusal.code),
+)
+async def test_what_may_have_been_written_is_not_undone_by_what_changed_since(
+    cluster: Cluster, refusal: HeadgateError
+) -> None:
+    cluster.publish(1, cluster.a)
+    answers: list[HeadgateError] = [OutcomeUnknown("who knows", partition=0), *[refusal] * 10]
+
+    def script(_events: list[ProduceEvent]) -> ProduceAnswer | None:
+        raise answers.pop(0)
+
+    cluster.a.script = cluster.public.script = script
+    async with Producer(cluster.public.url, QUICK) as producer:
+        with pytest.raises(OutcomeUnknown, match="any more"):
             await producer.send("t", {}, key="k")
 
 

@@ -154,13 +154,15 @@ class Pending:
 
     def _verdict(self, outcome: errors.HeadgateError, *, is_about_it: bool) -> Outcome:
         """What to tell the call: where an attempt may have been written, "failed" isn't known. What
-        is refused for itself would have been so by that attempt, too."""
+        is refused for what it is would have been so by that attempt, too; who may send it, and
+        whether there is such a topic, may have changed since."""
         if not (self.unknown or self.asked):
             return outcome
         if isinstance(outcome, errors.OutcomeUnknown):
             return outcome
         said_here = not outcome.details.keys() & {"no_answer", "foreign"}
-        if isinstance(outcome, errors.CallerError) and said_here and is_about_it:
+        is_never_taken = isinstance(outcome, errors.InvalidRequest | errors.TooLarge)
+        if is_never_taken and said_here and is_about_it:
             return outcome
         return errors.OutcomeUnknown(
             f"the event may or may not be in the log, and then: {outcome}", **outcome.details
