@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from joserfc import jwk, jwt
 from joserfc.errors import SecurityWarning
+from structlog.testing import capture_logs
 
 from headgate.adapters.jwt import JwtRules, JwtVerifier
 from headgate.adapters.memory.machine import ScriptedMachine
@@ -45,6 +46,7 @@ class Issuer:
 
     def __init__(self, *keys: Any) -> None:
         self.body = public(*keys)
+        self.url = "https://issuer/keys"
         self.is_away = False
         self.asked = 0
 
@@ -57,10 +59,10 @@ class Issuer:
         headers: Iterable[tuple[str, str]] = (),
         body: bytes = b"",
     ) -> Response:
-        assert (method, url) == ("GET", "https://issuer/keys")
+        assert (method, url) == ("GET", self.url)
         self.asked += 1
         if self.is_away:
-            raise PeerUnreachable("away")
+            raise PeerUnreachable(f"nothing answers at {url}")
         return Response(200, self.body)
 
     async def close(self) -> None: ...
@@ -261,6 +263,16 @@ async def test_with_the_issuer_away_known_keys_go_on_and_others_are_a_matter_of_
     issuer.is_away = True
     machine.passes(20)
     assert await checks.verified(signed("ES256"))
+
+
+async def test_the_log_does_not_say_the_password_of_the_issuers_address() -> None:
+    issuer = Issuer(KEYS["ES256"])
+    issuer.is_away = True
+    issuer.url = "https://me:hunter2@issuer/keys"
+    with capture_logs() as lines, pytest.raises(NotNow):
+        await verifier(issuer, jwks_url=issuer.url).verified(signed("ES256"))
+    assert [line["url"] for line in lines] == ["https://me:***@issuer/keys"]
+    assert "hunter2" not in str(lines)
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"keys": 1}', b'{"keys": [1, {}]}', b"x"])

@@ -98,7 +98,11 @@ def test_the_databases_password_is_never_printed(
     [
         ("HEADGATE_MONGO__URL", "mongodb://me:hunter2@one,two/?replicaSet=x"),
         ("HEADGATE_MONGO__URL", "mongodb://one/?tlsCertificateKeyFilePassword=hunter2"),
+        ("HEADGATE_MONGO__URL", "mongodb://one/?authMechanismProperties=AWS_SESSION_TOKEN:hunter2"),
         ("HEADGATE_ETCD__PASSWORD", "hunter2"),
+        ("HEADGATE_TRANSPORT__NATS", "nats://me:hunter2@one:4222,nats://me:hunter3@two:4222"),
+        ("HEADGATE_TRANSPORT__NATS", "nats://hunter2@one:4222,nats://hunter2@two:4222"),
+        ("HEADGATE_SECURITY__JWT__JWKS", "https://me:hunter2@id.example.com/keys.json"),
     ],
 )
 def test_a_stores_password_is_never_printed(
@@ -106,6 +110,9 @@ def test_a_stores_password_is_never_printed(
 ) -> None:
     monkeypatch.setenv("HEADGATE_ETCD__USER", "me")
     monkeypatch.setenv("HEADGATE_ETCD__PASSWORD", "hunter1")
+    monkeypatch.setenv("HEADGATE_SECURITY__JWT__ISSUER", "us")
+    monkeypatch.setenv("HEADGATE_SECURITY__JWT__AUDIENCE", "headgate")
+    monkeypatch.setenv("HEADGATE_SECURITY__JWT__JWKS", "https://id.example.com/keys.json")
     monkeypatch.setenv(variable, value)
     result = CliRunner().invoke(app, ["show", *options])
     assert result.exit_code == 0, result.output

@@ -22,6 +22,7 @@ import structlog
 from joserfc import jwk, jwt
 from joserfc.errors import JoseError, SecurityWarning
 
+from headgate.decide.links.concealing import without_passwords
 from headgate.errors import HeadgateError, InvalidConfig, NotNow, Unauthorized
 from headgate.model.http import Response
 from headgate.ports.http import HttpCalls
@@ -135,7 +136,8 @@ class JwtVerifier:
                 self._fetched = _keys_in_answer(answer)
                 self._fetched_s = now_s
             except HeadgateError as error:
-                log.warning(LogLine.KEYS_NOT_FETCHED, url=self._rules.jwks_url, error=str(error))
+                url, why = self._rules.jwks_url, without_passwords(str(error))
+                log.warning(LogLine.KEYS_NOT_FETCHED, url=without_passwords(url), error=why)
                 if not _fitting([*self._fixed, *self._fetched], header):
                     raise NotNow(
                         "the issuer's keys can't be fetched at the moment; try again"

@@ -16,6 +16,7 @@ from headgate.adapters.http.delivery import delivery_routes
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
 from headgate.decide.http.web_pages import WebPages, is_loopback
+from headgate.decide.links.concealing import without_credentials
 from headgate.decide.links.passes import Caller, PassKeeper, of_bearer
 from headgate.errors import HeadgateError, InvalidConfig, OperatorError, Unauthorized
 from headgate.model.addresses import reachable
@@ -170,7 +171,8 @@ class NatsListener:
         try:
             return await self._server.start(self._subject, self._lost)
         except TimeoutError as error:
-            raise OperatorError(f"NATS at {self._options.nats} doesn't answer") from error
+            where = without_credentials(self._options.nats)
+            raise OperatorError(f"NATS at {where} doesn't answer") from error
 
     async def stop(self, _timeout_s: float) -> None:
         await self._server.stop()

@@ -8,7 +8,6 @@ is called and may be is in the schema alone.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -23,14 +22,8 @@ from headgate.config.schema import Config
 from headgate.config.sections.section import Section
 from headgate.config.units import DurationUnit, NotAllowed, SizeUnit
 from headgate.config.value_types import Secret, Several, Wording
+from headgate.decide.links.concealing import HIDDEN, without_credentials, without_passwords
 
-HIDDEN = "***"
-_PASSWORDS = (
-    # postgresql://user:PASSWORD@host, up to the last @ before the path: a password may hold one.
-    re.compile(r"(?<=://)(?P<before>[^:/@]*:).*(?P<after>@)"),
-    # password=PASSWORD, in quotes or not, in a list of settings or in an address's query.
-    re.compile(r"(?P<before>(?i:password)\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|[^\s&]+)(?P<after>)"),
-)
 _KIND_WORDS = {int: "a whole number", float: "a number", str: "text", Path: "a path"}
 
 
@@ -113,10 +106,9 @@ class Key:
         text = self.text(value)
         if any(mark.whole for mark in self._secrets):
             return HIDDEN if text else ""
-        if self.is_secret:
-            for password in _PASSWORDS:
-                text = password.sub(rf"\g<before>{HIDDEN}\g<after>", text)
-        return text
+        if any(mark.lone for mark in self._secrets):
+            return without_credentials(text)
+        return without_passwords(text) if self.is_secret else text
 
     def json_value(self, value: object) -> object:
         """`value` for JSON: numbers and booleans as they are, durations, sizes, paths as text."""

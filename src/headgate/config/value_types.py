@@ -27,9 +27,11 @@ class Wording:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Marks a text that may hold a password, which is never shown. `whole`: it is one."""
+    """Marks a text that may hold a password, which is never shown. `whole`: it is one; `lone`: a
+    name in an address that has no password is one, too."""
 
     whole: bool = False
+    lone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ JwtAlgorithms = Annotated[
 ]
 JwksAddress = Annotated[
     str,
+    Secret(),
     Wording("an address as https://…, or http:// on this machine"),
     Field(
         pattern=r"^(https://[^\s]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?(/[^\s]*)?)?$"
@@ -182,7 +185,7 @@ ClusterTokenReferences = Annotated[
 _NATS_SERVER = r"(nats|tls)://[^\s,]+"
 NatsServers = Annotated[
     str,
-    Secret(),
+    Secret(lone=True),
     Wording("addresses such as nats://10.0.0.1:4222,nats://10.0.0.2:4222"),
     Field(pattern=rf"^({_NATS_SERVER}(,{_NATS_SERVER})*)?$"),
 ]

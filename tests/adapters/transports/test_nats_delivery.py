@@ -12,6 +12,7 @@ from nats.aio.client import Client
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_batch, encode_lines
 from headgate.adapters.listeners import ListenerOptions, NatsListener
+from headgate.adapters.processes import free_port
 from headgate.adapters.transports import Transports
 from headgate.model.delivery import DeliveryBatch
 from tests.adapters.transports.stage import GATEWAY, TIMEOUT_S, Book, batch, delivery
@@ -166,3 +167,19 @@ async def test_an_event_that_just_fits_into_a_message_arrives(nats: Nats) -> Non
     await receiving.stop(1.0)
     assert answer.verdicts == ("accepted",)
     assert len(book.deliveries) == 1
+
+
+@pytest.mark.parametrize("user", ["me:hunter2", "hunter2"], ids=["password", "token"])
+async def test_no_error_says_what_lets_one_in_at_a_server_that_is_away(user: str) -> None:
+    servers = f"nats://{user}@127.0.0.1:{free_port('127.0.0.1')}"
+    lanes = Transports("lanes-1", nats=servers)
+    with pytest.raises(errors.PeerUnreachable, match=r"\*\*\*@127") as to_lanes:
+        await lanes.deliver("nats://some.subject", batch(delivery(1)), timeout_s=TIMEOUT_S)
+    await lanes.close()
+    options = ListenerOptions(protocol="nats", nats=servers)
+    receiving = NatsListener(options, GATEWAY, Book(), incarnation="1")
+    with pytest.raises(errors.HeadgateError, match=r"\*\*\*@127") as to_gateway:
+        await receiving.start()
+    await receiving.stop(1.0)
+    assert "hunter2" not in f"{to_lanes.value}{to_lanes.value.details}"
+    assert "hunter2" not in f"{to_gateway.value}{to_gateway.value.details}"

@@ -13,6 +13,7 @@ import ssl
 import nats.errors
 from nats.aio.client import Client
 
+from headgate.decide.links.concealing import without_credentials
 from headgate.errors import NotNow, PeerUnreachable
 
 CONNECT_TIMEOUT_S = 2
@@ -73,10 +74,11 @@ def _context(authority: str) -> ssl.SSLContext | None:
 
 
 def _refused(servers: str, errors: list[Exception]) -> NotNow:
+    where = without_credentials(servers)
     if any("authorization" in str(error).lower() for error in errors):
-        return NotNow(f"NATS at {servers} doesn't accept transport.token; set the one it has")
+        return NotNow(f"NATS at {where} doesn't accept transport.token; set the one it has")
     reason = str(errors[-1]) or type(errors[-1]).__name__
-    return PeerUnreachable(f"NATS at {servers} can't be reached: {reason}")
+    return PeerUnreachable(f"NATS at {where} can't be reached: {reason}")
 
 
 async def disconnect(client: Client) -> None:

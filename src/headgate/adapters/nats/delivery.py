@@ -29,6 +29,7 @@ from headgate.adapters.delivery_wire import (
     reply_to,
 )
 from headgate.adapters.nats.connection import connect, disconnect
+from headgate.decide.links.concealing import without_credentials
 from headgate.decide.links.passes import bearer
 from headgate.errors import HeadgateError, PeerUnreachable, TooLarge, Unauthorized
 from headgate.model.delivery import (
@@ -73,7 +74,7 @@ class NatsDeliveryTransport:
         self._headers_bytes = 0
         if self._headers is not None:
             self._headers_bytes = HEADERS_BYTES + len("".join(sum(self._headers.items(), ())))
-        self._servers = servers
+        self._servers, self._shown = servers, without_credentials(servers)
         self._token = token
         self._authority = authority
         self._client: Client | None = None
@@ -122,7 +123,7 @@ class NatsDeliveryTransport:
                     )
         if not client.is_connected:
             # Rather than into a buffer that is sent whenever the server is back.
-            raise no_answer(url, f"the connection to NATS at {self._servers} is down")
+            raise no_answer(url, f"the connection to NATS at {self._shown} is down")
         return client
 
     async def _deliver(
@@ -228,7 +229,7 @@ class NatsDeliveryServer:
     ) -> None:
         self._accept = accept
         self._admit = admit
-        self._servers = servers
+        self._servers, self._shown = servers, without_credentials(servers)
         self._name = name
         self._token = token
         self._authority = authority
@@ -273,7 +274,7 @@ class NatsDeliveryServer:
             await client.flush()
         except (nats.errors.Error, OSError) as error:
             closed.set()
-            raise PeerUnreachable(f"NATS at {self._servers} can't be reached: {error}") from error
+            raise PeerUnreachable(f"NATS at {self._shown} can't be reached: {error}") from error
         except Exception:
             closed.set()  # whatever it was, there is no connection: it is made again
             raise
