@@ -31,7 +31,7 @@ from headgate.model.event import PartitionRef
 from headgate.model.groups import group_of
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.model.letters import GatewayLetters, Letter, LetterQuery
-from headgate.model.letters_api import CHUNK, LettersChanged, LetterSelection
+from headgate.model.letters_api import CHUNK, LetterInfo, LettersChanged, LetterSelection
 from headgate.ports.letters import Fences, LetterStore
 from headgate.ports.machine import Machine
 from headgate.services.coordinator.sweeping import forget_letters
@@ -157,7 +157,7 @@ class LetterRoutes:
         again = msgspec.structs.replace(
             letter, state="parked", at_ms=self._machine.wall_ms(), delivery=delivery
         )
-        return json_response(described(again))
+        return json_response(_as_seen(again, request))
 
     async def _delete(self, request: Request) -> Response:
         self._check_leads()
@@ -249,6 +249,14 @@ class LetterRoutes:
         if deleted:
             log.info(LogLine.LETTERS_DELETED, count=len(deleted))
         return deleted
+
+
+def _as_seen(letter: Letter, request: Request) -> LetterInfo:
+    """What of a letter that whoever asks may change they may also read: its event, or that it is
+    there."""
+    if Sight(request.principal, "read").sees(letter):
+        return described(letter)
+    return msgspec.structs.replace(described(letter, documents=False), headers={})
 
 
 def _is_nobodys(letter: Letter) -> str:
