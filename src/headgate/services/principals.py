@@ -31,7 +31,8 @@ CREDENTIAL_CHARS = 8_192
 """Longer ones are nobody's."""
 JWTS_MAX = 10_000
 """So many verified ones are remembered."""
-TICKETS_MAX = 10_000
+TICKETS_MAX, TICKETS_EACH_MAX = 10_000, 1_000
+"""That may wait to be used; whoever asks for more loses their own oldest ones."""
 TAKES_TICKETS = ("GET", "/v1/subscribe")
 """Only what an EventSource calls, which can send no header."""
 TICKET_MS = 15_000
@@ -73,6 +74,8 @@ class KnownPrincipals:
         self._told: tuple[tuple[ApiToken, ...], int] = ((), 0)
         self._verified: OrderedDict[str, Principal] = OrderedDict()
         self._tickets: OrderedDict[str, tuple[Principal, int]] = OrderedDict()
+        self._tickets_of: dict[str, OrderedDict[str, None]] = {}
+        """The same, the oldest first, by the credential of whoever asked for them."""
         self._local_digest = ""
         self._unknown = _not_heard
 
@@ -153,14 +156,27 @@ class KnownPrincipals:
     def ticket_for(self, principal: Principal) -> tuple[str, int]:
         """One that is good for once, here, for that many milliseconds."""
         ticket = self._machine.token(TICKET_BYTES)
-        ends_ms = self._machine.wall_ms() + TICKET_MS
-        self._tickets[digest_of(ticket)] = principal, ends_ms
+        digest, now_ms = digest_of(ticket), self._machine.wall_ms()
+        own = self._tickets_of.setdefault(principal.credential, OrderedDict())
+        self._tickets[digest] = principal, now_ms + TICKET_MS
+        own[digest] = None
+        if len(own) > TICKETS_EACH_MAX:
+            self._take_ticket(next(iter(own)))
         while len(self._tickets) > TICKETS_MAX:
-            self._tickets.popitem(last=False)
+            self._take_ticket(next(iter(self._tickets)))
         return ticket, TICKET_MS
 
+    def _take_ticket(self, digest: str) -> tuple[Principal, int] | None:
+        found = self._tickets.pop(digest, None)
+        if found is not None:
+            own = self._tickets_of[found[0].credential]
+            del own[digest]
+            if not own:
+                del self._tickets_of[found[0].credential]
+        return found
+
     async def spend_ticket(self, ticket: str) -> Principal:
-        found = self._tickets.pop(digest_of(ticket), None)
+        found = self._take_ticket(digest_of(ticket))
         if found is None or found[1] <= self._machine.wall_ms():
             raise errors.Unauthorized(
                 "the ticket is unknown, used or too old: ask POST /v1/tickets for a new one, at "

@@ -165,3 +165,15 @@ async def test_a_ticket_ends_with_whoever_asked_for_it(guarded: World) -> None:
     guarded.coordinator.session.push(PushTokens((), 2))
     assert (await ticket(guarded, "ann"))[0] == 401
     assert await status_of(guarded, str(made["ticket"])) == 401
+
+
+async def test_who_asks_for_many_tickets_takes_nobody_elses(
+    guarded: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.services.principals.TICKETS_EACH_MAX", 3)
+    monkeypatch.setattr("headgate.services.principals.TICKETS_MAX", 5)
+    _, hers = await ticket(guarded, "ann")
+    his = [(await ticket(guarded, "bob"))[1] for _ in range(8)]
+    statuses = [await status_of(guarded, str(one["ticket"])) for one in his]
+    assert statuses == [401] * 5 + [404] * 3
+    assert await status_of(guarded, str(hers["ticket"])) == 404

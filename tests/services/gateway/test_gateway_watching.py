@@ -14,8 +14,10 @@ import pytest
 from headgate import errors
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
+from headgate.model.control.from_coordinator import PushTokens
 from headgate.model.http import Request, Response, Route, error_response, json_response
 from headgate.services.gateway.public import watching
+from tests.services.gateway.access import bearer, knowing, token
 from tests.services.gateway.world import WAIT_S, SseSubscriber, World, running, until
 
 
@@ -26,13 +28,17 @@ class Coordinator:
     seen: dict[str, Any] = field(default_factory=lambda: {"nodes": ["n1"], "rate": 1})
     looks: int = 0
     trouble: errors.HeadgateError | None = None
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+    """While it isn't set, nobody is answered."""
     server: HttpServer = field(default_factory=HttpServer)
 
     async def overview(self, _request: Request) -> Response:
         self.looks += 1
+        await self.answers.wait()
         return error_response(self.trouble) if self.trouble else json_response(self.seen)
 
     async def begin(self) -> str:
+        self.answers.set()
         app = HttpApp([Route("GET", "/v1/overview", self.overview)])
         return f"http://127.0.0.1:{await self.server.start(app, '127.0.0.1', 0)}"
 
@@ -43,10 +49,10 @@ class Stage:
     coordinator: Coordinator
 
     @contextlib.asynccontextmanager
-    async def browser(self) -> AsyncIterator[SseSubscriber]:
+    async def browser(self, said: dict[str, str] | None = None) -> AsyncIterator[SseSubscriber]:
         url = f"{self.world.gateway.url}/v1/overview/stream"
-        request = self.world.client.get(url).streamed_read_buffer_limit(0).build_streamed()
-        async with request as answer:
+        request = self.world.client.get(url).headers(said or {}).streamed_read_buffer_limit(0)
+        async with request.build_streamed() as answer:
             assert answer.status == 200
             yield SseSubscriber(answer)
 
@@ -148,3 +154,35 @@ async def test_a_gateway_that_stops_ends_the_streams(stage: Stage) -> None:
         await stage.world.gateway.stop()
         with pytest.raises(AssertionError, match="the stream has ended"):
             await told(browser, {"rate": "never"})
+
+
+async def test_who_may_not_look_any_more_is_gone_while_the_coordinator_gives_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watching, "pause_s", lambda _took_s: 0.01)
+    monkeypatch.setattr(watching, "LOOK_TIMEOUT_S", 10 * WAIT_S)
+    coordinator = Coordinator()
+    url = await coordinator.begin()
+    ann, bob = token("ann", "read:nodes"), token("bob", "read:nodes")
+    guarded = running(
+        coordinator_url=url, make_principals=lambda machine: knowing(machine, ann, bob)
+    )
+    try:
+        async with guarded as world:
+            stage = Stage(world, coordinator)
+            async with stage.browser(bearer("ann")) as hers, stage.browser(bearer("bob")) as his:
+                await told(hers, {"rate": 1})
+                await told(his, {"rate": 1})
+                coordinator.answers.clear()
+                coordinator.seen = {"rate": 2}
+                before = coordinator.looks
+                await until(lambda: coordinator.looks > before)
+                assert world.coordinator.session is not None
+                world.coordinator.session.push(PushTokens((bob,), 2))
+                with pytest.raises(AssertionError, match="the stream has ended"):
+                    await told(hers, {"rate": 2})
+                coordinator.answers.set()
+                await told(his, {"rate": 2})
+    finally:
+        coordinator.answers.set()
+        await coordinator.server.stop(0.5)

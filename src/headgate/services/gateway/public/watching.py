@@ -4,7 +4,7 @@ One look per second, or fewer where it takes long, for everybody who watches, an
 does. Invariants: a slow reader gets the newest state and no backlog of older ones, so nothing is
 kept for it; while the coordinator is away everybody hears so, with what was seen last; a chunk
 comes at least every `EVERY_S_MAX` and `LOOK_TIMEOUT_S` together, so silence means that the
-connection is lost.
+connection is lost; whoever may not look any more waits for no look.
 """
 
 from __future__ import annotations
@@ -99,12 +99,19 @@ class Watching:
             self._looking.cancel()
             self._looking = None
 
-    async def after(self, number: int) -> tuple[int, bytes] | None:
+    async def after(self, number: int, watcher: Watcher) -> tuple[int, bytes] | None:
         """The number of the last look, once there is one after `number`, and what is new in it;
-        None where there won't be one."""
-        while self._looks.number == number and not self._is_over:
+        None where there won't be one for the watcher."""
+        while self._looks.number == number and not (self._is_over or watcher.has_left):
             await self._looked.wait()
-        return None if self._is_over else (self._looks.number, self._looks.since(number))
+        if self._is_over or watcher.has_left:
+            return None
+        return self._looks.number, self._looks.since(number)
+
+    def stir(self) -> None:
+        """Have everybody who waits for a look see whether they still may, however long it takes."""
+        self._looked.set()
+        self._looked = asyncio.Event()
 
     def end(self) -> None:
         """The gateway goes away: whoever watches has to look elsewhere."""
@@ -117,10 +124,10 @@ class Watching:
         while True:
             began_s = self._machine.monotonic_s()
             await self._look()
-            self._looked.set()
             if self._is_over:
+                self._looked.set()
                 return
-            self._looked = asyncio.Event()
+            self.stir()
             await asyncio.sleep(pause_s(self._machine.monotonic_s() - began_s))
 
     async def _look(self) -> None:
@@ -161,11 +168,12 @@ class Watcher:
         self._watching = watching
         self._seen = 0
         self._has_joined = False
-        self._has_left = False
+        self.has_left = False
 
     def leave(self, _why: errors.HeadgateError) -> None:
         """Whoever it is may not look any more; asked again, the gateway says why."""
-        self._has_left = True
+        self.has_left = True
+        self._watching.stir()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -174,8 +182,8 @@ class Watcher:
         if not self._has_joined:
             self._has_joined = True
             self._watching.joined(self)
-        look = await self._watching.after(self._seen)
-        if look is None or self._has_left:
+        look = await self._watching.after(self._seen, self)
+        if look is None:
             raise StopAsyncIteration
         self._seen, news = look
         return sse_event("overview", news)
