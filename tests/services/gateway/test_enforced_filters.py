@@ -255,10 +255,12 @@ async def test_the_filter_of_a_group_has_the_grants_part_in_it(guarded: World) -
     }
 
 
-async def _assigned(world: World, name: str, where: str | None) -> WsSubscriber:
+async def _assigned(
+    world: World, name: str, where: str | None, starts: tuple[int, ...] = ()
+) -> WsSubscriber:
     """The consumer owns the only target of a group with that filter."""
     connection = await _joined(world, name, max_deliveries=3)
-    group = Group(GROUP, TOPIC, "g", 1, where)
+    group = Group(GROUP, TOPIC, "g", 1, where, starts)
     owner = Owner(PartitionRef(GROUP, 0), name, 1)
     received = world.coordinator.received
     await until(lambda: any(getattr(one, "consumer", "") == name for one in received))
@@ -293,6 +295,27 @@ async def test_a_letter_of_a_former_group_of_that_name_is_not_sent_to_who_may_no
         await letters.revive([1, 2], now_ms=2)
         mine = await _assigned(world, "mine", 'tenant == "mine"')
         assert await heard(mine, 1) == [MINE]
+        await until(lambda: letters_of(letters)[0].state == "dead")
+        assert "exclude it" in letters_of(letters)[0].error
+
+
+async def test_a_letter_of_what_has_left_tells_only_who_was_shown_it_before() -> None:
+    letters = MemoryLetterStore()
+    async with running(
+        make_principals=lambda machine: knowing(machine, *TOKENS), letters=letters
+    ) as world:
+        target = Group(GROUP, TOPIC, "g", 1).target_name(0)
+        for earlier in (THEIRS, MINE):
+            record = world.log.append({**THEIRS, "n": 1}, op="update", earlier=earlier)
+            made = msgspec.structs.replace(
+                world.lanes.delivery(record, (target,)), left=(target,), epoch=1
+            )
+            fenced = NewLetter(target, "dead", "failed", made)
+            await letters.put([fenced], {fenced.fenced_by: Fence(1)}, now_ms=1)
+        await letters.revive([1, 2], now_ms=2)
+        mine = await _assigned(world, "mine", 'tenant == "mine"', starts=(2,))
+        told = await mine.next()
+        assert (told["type"], told["seq"], told["document"]) == ("left", 2, None)
         await until(lambda: letters_of(letters)[0].state == "dead")
         assert "exclude it" in letters_of(letters)[0].error
 

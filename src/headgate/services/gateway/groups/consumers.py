@@ -305,7 +305,7 @@ class Consumers:
             targets = self._targets_of(group)
             for letter in letters:
                 target = targets.get(letter.gateway_id)
-                if target is not None and not target.may_see(letter):
+                if target is not None and not await target.may_see(letter):
                     await target.bury_again(letter, EXCLUDED)
                 elif target is not None and letter.delivery.event_id:
                     target.send_again(letter)

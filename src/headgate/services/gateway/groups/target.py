@@ -24,6 +24,7 @@ from headgate.decide.groups.unacknowledged import InHand
 from headgate.decide.log.lineage import came_later
 from headgate.model.access import Principal
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.event_message import read_part
 from headgate.model.groups import Group
 from headgate.model.letters import Letter
 from headgate.model.position import Position, Tally, Tries
@@ -342,9 +343,18 @@ class Target:
         epoch, again = self.owner.epoch, thing.mark is not None
         return given_up_message(self.number, epoch, *thing.place, redelivery=again)
 
-    def may_see(self, letter: Letter) -> bool:
-        """Whether its consumer may be handed that, which nobody matches anew."""
-        return self._subscriber is None or self._subscriber.may_see(letter.delivery)
+    async def may_see(self, letter: Letter) -> bool:
+        """Whether its consumer may be handed that, which nobody matches anew. What has left what it
+        watches is told by its key, if it was shown before: that is for the log to say. Raises what
+        reading raises."""
+        subscriber, event = self._subscriber, letter.delivery
+        if subscriber is None or subscriber.may_see(event):
+            return True
+        if not event.left:
+            return False
+        catch_up = self._subscriptions.catch_up
+        found = await catch_up.message_of(subscriber, event.partition, event.seq)
+        return found is not None and read_part(found).event_id == event.event_id
 
     def send_again(self, letter: Letter) -> None:
         """An operator wants the group to get this letter."""

@@ -246,7 +246,7 @@ class LiveSubscription:
         self._count()
 
     def may_see(self, delivery: Delivery) -> bool:
-        """Whether whatever restricts it, where anything does, lets it have what it is sent again
+        """Whether whatever restricts it, where anything does, shows it what it is sent again
         without having been matched again."""
         return True
 

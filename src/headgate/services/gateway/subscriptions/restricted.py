@@ -57,9 +57,7 @@ class RestrictedSubscription(LiveSubscription):
 
     def may_see(self, delivery: Delivery) -> bool:
         document = bytes(delivery.document)
-        return bool(delivery.left) or shows(
-            self._shown, document, delivery.key, delivery.collection
-        )
+        return shows(self._shown, document, delivery.key, delivery.collection)
 
     def _seen(self, message: bytes) -> bytes:
         if kind_of(message) != "left":
