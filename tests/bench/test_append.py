@@ -38,9 +38,20 @@ def test_ids_differ_between_rounds_and_events() -> None:
 
 
 def test_ratios_compare_each_round_with_its_neighbour() -> None:
-    rounds = [Round(50, 100, [1.0, 3.0]), Round(10, 10, [2.0]), Round(30, 100, [9.0])]
+    rounds = [
+        Round(50, 100, [1.0, 3.0], secured_per_s=49),
+        Round(10, 10, [2.0], secured_per_s=9),
+        Round(30, 100, [9.0], secured_per_s=33),
+    ]
     result = result_of(rounds, rounds[:1], rounds[1:2], {"rss_mb_end": 5.0}, {"cores": 2})
-    assert result.ratios == {"batched": 0.5, "batched_opportunistic": 0.5, "single": 1.0}
+    assert result.ratios == {
+        "batched": 0.5,
+        "batched_opportunistic": 0.5,
+        "single": 1.0,
+        "secured": 0.98,
+        "secured_single": 0.9,
+    }
+    assert result.figures["secured_events_per_s"] == 33
     assert result.figures["events_per_s"] == 30
     assert result.figures["bare_events_per_s"] == 100
     assert (result.figures["p50_ms"], result.figures["p99_ms"]) == (3.0, 9.0)
@@ -104,6 +115,9 @@ async def test_the_load_sends_every_request_and_times_it() -> None:
         assert set(server.versions) == {1}
         paced = await clients.ask(load(server, round_name="r2", clients=1, per_s=50.0), Sent)
         assert paced.seconds >= 0.6
+        assert server.credentials == {""}
+        await clients.ask(load(server, round_name="r3", token="hg_1"), Sent)
+        assert server.credentials == {"", "Bearer hg_1"}
 
 
 async def test_an_event_that_was_not_acknowledged_fails_the_benchmark() -> None:

@@ -19,13 +19,18 @@ def test_it_is_registered() -> None:
 
 
 def test_ratios_compare_each_round_with_its_neighbour() -> None:
-    rounds = [Round(50.0, 100.0, 4.0), Round(80.0, 100.0, 6.0), Round(30.0, 40.0, 5.0)]
+    rounds = [
+        Round(50.0, 100.0, 4.0, 49.0),
+        Round(80.0, 100.0, 6.0, 72.0),
+        Round(30.0, 40.0, 5.0, 33.0),
+    ]
     result = result_of({"http": rounds}, {"cores": 2})
-    assert result.ratios == {"http2": 0.75}
+    assert result.ratios == {"http2": 0.75, "secured_http2": 0.98, "secured": 0.98}
     assert result.figures == {
         "http2_events_per_s": 50,
         "bare_http2_events_per_s": 100,
         "http2_gateway_cpu_us_per_event": 5.0,
+        "secured_http2_events_per_s": 49,
     }
 
 
@@ -53,7 +58,9 @@ async def test_a_small_run_measures_every_transport(monkeypatch: pytest.MonkeyPa
     said: list[str] = []
     async with asyncio.timeout(90):
         result = await deliver.run(True, said.append)
-    assert set(result.ratios) == {"http2", "grpc", "nats"}
+    transports = {"http2", "grpc", "nats"}
+    secured = {"secured", *(f"secured_{name}" for name in transports)}
+    assert set(result.ratios) == transports | secured
     assert all(ratio > 0 for ratio in result.ratios.values())
     assert all(figure > 0 for figure in result.figures.values())
     assert result.conditions["events"] == 3 * 2 * 3 * deliver.SENDERS * deliver.BATCH

@@ -13,7 +13,15 @@ from picows import WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_crea
 
 from headgate.bench.fanout import main as fanout
 from headgate.bench.fanout.bare import BareFanout, Listen, Listening, Sent
-from headgate.bench.fanout.main import Audience, Measured, Round, Size, result_of, split
+from headgate.bench.fanout.main import (
+    Audience,
+    Measured,
+    Round,
+    Size,
+    result_of,
+    sockets_for,
+    split,
+)
 from headgate.bench.fanout.stage import SPARE_FILES, allow_sockets
 from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
@@ -57,6 +65,16 @@ def test_ratios_compare_each_round_with_its_neighbour() -> None:
     }
 
 
+def test_who_says_who_they_are_is_compared_with_who_need_not() -> None:
+    rounds = [
+        Round(Measured(10, [2.0], 0.0), Measured(10, [1.0], 0.0), Measured(10, [took_ms], 0.0))
+        for took_ms in (2.0, 2.5, 1.0)
+    ]
+    result = result_of({10: rounds, 20: [Round(rounds[0].gateway, rounds[0].bare)]}, 5.0, {})
+    assert result.ratios == {"n10": 0.5, "n20": 0.5, "secured_n10": 1.0, "secured": 1.0}
+    assert result.figures["secured_n10_last_p50_ms"] == 2.0
+
+
 # --- files ---------------------------------------------------------------------------------------
 
 
@@ -74,6 +92,20 @@ def test_the_limit_of_open_files_is_raised_as_far_as_needed(limits: list[tuple[i
     assert limits[-1] == (1_000 + SPARE_FILES, 4_096)
     allow_sockets(500)
     assert len(limits) == 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "sockets"),
+    [
+        ((Size(10_000, 1, 1, 1.0),), 10_000),
+        ((Size(1_000, 1, 1, 1.0, is_secured=True), Size(10_000, 1, 1, 1.0)), 10_500),
+        ((Size(10_000, 1, 1, 1.0, is_secured=True),), 15_000),
+    ],
+)
+def test_a_crowd_has_its_share_of_the_clients_of_all_servers(
+    sizes: tuple[Size, ...], sockets: int
+) -> None:
+    assert sockets_for(sizes) == sockets
 
 
 def test_a_limit_that_cannot_be_raised_is_said_with_its_remedy(
@@ -165,12 +197,15 @@ async def test_a_server_that_is_not_there_is_a_sentence(unused_tcp_port: int) ->
 
 
 async def test_a_small_run_measures_gateway_and_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = (Size(10, rounds=2, events=3, seconds=60.0), Size(30, rounds=99, events=1, seconds=0.0))
+    sizes = (
+        Size(10, rounds=2, events=3, seconds=60.0, is_secured=True),
+        Size(30, rounds=99, events=1, seconds=0.0),
+    )
     monkeypatch.setattr(fanout, "QUICK", sizes)
     said: list[str] = []
     async with asyncio.timeout(90):
         result = await fanout.run(True, said.append)
-    assert set(result.ratios) == {"n10", "n30"}
+    assert set(result.ratios) == {"n10", "n30", "secured_n10", "secured"}
     assert all(ratio > 0 for ratio in result.ratios.values())
     assert result.conditions["n10_events"] == 6
     assert result.conditions["n30_events"] == fanout.ROUNDS_MIN

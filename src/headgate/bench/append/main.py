@@ -1,7 +1,8 @@
 """`bench append`: how fast events get durable, against the bare store on the same disk.
 
 Coordinator, ingest node and gateway run as processes, without Spark. Rounds of produce requests
-alternate with rounds of the bare store, so that whatever else the machine does meets both; figures
+alternate with rounds of the bare store, and with the same requests at a second such system where
+everybody has to say who they are, so that whatever else the machine does meets all of them; figures
 are medians over the rounds.
 """
 
@@ -23,9 +24,11 @@ from headgate.bench.append.load import Load, Sent
 from headgate.bench.append.protocol import ServeBare, Serving
 from headgate.bench.conditions import machine
 from headgate.bench.result import Benchmark, Failed, Result, Say
+from headgate.bench.secured import administrator, known_at, token_for, with_administrator
 from headgate.bench.worker import Worker, worker
+from headgate.client.credentials import Credentials
 from headgate.client.http import HttpClient
-from headgate.config import LoadedConfig
+from headgate.config import Config, LoadedConfig
 from headgate.demo.stage import data_folder, demo_config
 from headgate.model.api import CreateTopic, TopicInfo, TopologyAnswer
 from headgate.model.topology import Placement
@@ -57,13 +60,34 @@ FULL = Sizes(rounds=9, requests=1_200, single_requests=2_000, soak_per_s=4_000)
 class Round(msgspec.Struct):
     """One round of the system and the one of the bare store next to it.
 
-    With single requests, there is one of the barest server over the bare store, too.
+    With single requests, there is one of the barest server over the bare store, too; with keyed
+    ones, one of the system that asks everybody who they are.
     """
 
     served_per_s: float
     bare_per_s: float
     latencies_ms: list[float]
     protocol_per_s: float = 0.0
+    secured_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A system: its public address, who makes topics there, and what producers say there."""
+
+    url: str
+    admin: Credentials | None = None
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """What a round sends where."""
+
+    open: Load
+    secured: Load | None
+    protocol: Load | None
+    bare: Bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +97,8 @@ class Stage:
     load: Worker
     bare: Worker
     protocol: Worker
-    url: str
+    open: Place
+    secured: Place
     folder: Path
     ingest: psutil.Process
 
@@ -124,6 +149,8 @@ def result_of(
             "single_per_s": _median(one.served_per_s for one in single),
             "bare_single_per_s": _median(one.bare_per_s for one in single),
             "single_bare_protocol_per_s": _median(one.protocol_per_s for one in single),
+            "secured_events_per_s": _median(one.secured_per_s for one in batched),
+            "secured_single_per_s": _median(one.secured_per_s for one in single),
             "p50_ms": _percentile(latencies_ms, 50),
             "p99_ms": _percentile(latencies_ms, 99),
             "single_p50_ms": _percentile(single_ms, 50),
@@ -134,6 +161,8 @@ def result_of(
             "batched": _ratio(batched),
             "batched_opportunistic": _ratio(whole),
             "single": _ratio(single),
+            "secured": _secured_ratio(batched),
+            "secured_single": _secured_ratio(single),
         },
     )
 
@@ -141,6 +170,11 @@ def result_of(
 def _ratio(rounds: list[Round]) -> float:
     """The median of the rounds' own ratios: neighbours in time saw the same machine."""
     return round(statistics.median(one.served_per_s / one.bare_per_s for one in rounds), 3)
+
+
+def _secured_ratio(rounds: list[Round]) -> float:
+    """The same for who says who they are, to who needn't."""
+    return round(statistics.median(one.secured_per_s / one.served_per_s for one in rounds), 3)
 
 
 def _median(values: Iterable[float]) -> float:
@@ -162,54 +196,73 @@ async def _rounds(
     clients: int = CLIENTS,
     events: int = EVENTS_PER_REQUEST,
 ) -> list[Round]:
+    loads = await _loads(stage, topic, sizes, clients=clients, events=events)
+    # The first round warms up: files are made, caches filled.
+    return [await _round(stage, loads, number) for number in range(sizes.rounds + 1)][1:]
+
+
+async def _loads(stage: Stage, topic: str, sizes: Sizes, *, clients: int, events: int) -> Loads:
     keyed: Placement = "opportunistic" if topic == "opportunistic" else "keyed"
     partitions = PARTITIONS if clients > 1 else 1
-    version = await _create(stage.url, topic, partitions, keyed)
-    ingest_url = await _ingest_url(stage.url)
     folder = stage.folder / f"bare-{topic}"
     folder.mkdir()
     requests = sizes.requests if clients > 1 else sizes.single_requests
-    load = Load(
-        url=ingest_url,
-        topic=topic,
-        round_name="",
-        clients=clients,
-        requests=requests,
-        events=events,
-        document_bytes=DOCUMENT_BYTES,
-        keyed=keyed == "keyed",
-        version=version if keyed == "keyed" else None,
-    )
-    bare = Bare(str(folder), "", partitions, requests, events, DOCUMENT_BYTES)
+
+    async def to(place: Place) -> Load:
+        version = await _create(place, topic, partitions, keyed)
+        return Load(
+            url=await _ingest_url(place),
+            topic=topic,
+            round_name="",
+            clients=clients,
+            requests=requests,
+            events=events,
+            document_bytes=DOCUMENT_BYTES,
+            keyed=keyed == "keyed",
+            version=version if keyed == "keyed" else None,
+            token=place.token,
+        )
+
+    load = await to(stage.open)
     protocol: Load | None = None
     if clients == 1:
         serving = await stage.protocol.ask(ServeBare(str(folder), DOCUMENT_BYTES), Serving)
         protocol = msgspec.structs.replace(load, url=serving.url)
-    rounds = []
-    # The first round warms up: files are made, caches filled.
-    for number in range(sizes.rounds + 1):
-        name = f"r{number}"
+    bare = Bare(str(folder), "", partitions, requests, events, DOCUMENT_BYTES)
+    return Loads(load, await to(stage.secured) if keyed == "keyed" else None, protocol, bare)
+
+
+async def _round(stage: Stage, loads: Loads, number: int) -> Round:
+    name, total = f"r{number}", loads.open.requests * loads.open.events
+
+    async def per_s(load: Load) -> tuple[float, list[float]]:
         sent = await stage.load.ask(msgspec.structs.replace(load, round_name=name), Sent)
-        written = await stage.bare.ask(msgspec.structs.replace(bare, round_name=name), Written)
-        total = requests * events
-        done = Round(total / sent.seconds, total / written.seconds, sent.latencies_ms)
-        if protocol is not None:
-            sent = await stage.load.ask(msgspec.structs.replace(protocol, round_name=name), Sent)
-            done.protocol_per_s = total / sent.seconds
-        rounds.append(done)
-    return rounds[1:]
+        return total / sent.seconds, sent.latencies_ms
+
+    done = Round(0.0, 0.0, [])
+    # In turns the one first and the other: what the first leaves to the disk meets both.
+    for is_secured in (False, True) if number % 2 else (True, False):
+        if not is_secured:
+            done.served_per_s, done.latencies_ms = await per_s(loads.open)
+        elif loads.secured is not None:
+            done.secured_per_s, _ = await per_s(loads.secured)
+    written = await stage.bare.ask(msgspec.structs.replace(loads.bare, round_name=name), Written)
+    done.bare_per_s = total / written.seconds
+    if loads.protocol is not None:
+        done.protocol_per_s, _ = await per_s(loads.protocol)
+    return done
 
 
-async def _create(url: str, topic: str, partitions: int, placement: Placement) -> int:
-    async with HttpClient(url) as client:
+async def _create(place: Place, topic: str, partitions: int, placement: Placement) -> int:
+    async with HttpClient(place.url, credentials=place.admin) as client:
         wanted = CreateTopic(topic, partitions, placement)
         made = await client.post("/v1/topics", wanted, TopicInfo, timeout_s=30.0)
     return made.version
 
 
-async def _ingest_url(url: str) -> str:
+async def _ingest_url(place: Place) -> str:
     """Where a producer would send, too."""
-    async with HttpClient(url) as client:
+    async with HttpClient(place.url, credentials=place.admin) as client:
         answer = await client.get("/v1/topology", TopologyAnswer)
     [node] = answer.topology.of_role("ingest")
     return node.url
@@ -223,7 +276,7 @@ async def _memory(stage: Stage, sizes: Sizes, say: Say) -> dict[str, float]:
     if not sizes.soak_per_s:
         return {}
     say("measuring memory over five minutes")
-    await _create(stage.url, "memory", PARTITIONS, "keyed")
+    await _create(stage.open, "memory", PARTITIONS, "keyed")
     first = await _soak(stage, sizes.soak_per_s, "soak1", 60.0)
     for minute in range(2, 6):
         last = await _soak(stage, sizes.soak_per_s, f"soak{minute}", 60.0)
@@ -232,7 +285,7 @@ async def _memory(stage: Stage, sizes: Sizes, say: Say) -> dict[str, float]:
 
 async def _soak(stage: Stage, per_s: int, name: str, seconds: float) -> float:
     load = Load(
-        url=await _ingest_url(stage.url),
+        url=await _ingest_url(stage.open),
         topic="memory",
         round_name=name,
         clients=CLIENTS,
@@ -255,9 +308,9 @@ def _rss_mb(process: psutil.Process) -> float:
 
 @asynccontextmanager
 async def _stage(folder: Path, say: Say) -> AsyncIterator[Stage]:
-    loaded = demo_config(folder / "data")
     async with (
-        _system(loaded, say) as (url, supervisor),
+        _system(demo_config(folder / "data"), say) as (config, supervisor),
+        _system(demo_config(folder / "secured"), say, is_secured=True) as (guarded, _),
         worker("headgate.bench.append.load") as load,
         worker("headgate.bench.append.bare") as bare,
         worker("headgate.bench.append.protocol") as protocol,
@@ -265,21 +318,40 @@ async def _stage(folder: Path, say: Say) -> AsyncIterator[Stage]:
         pid = supervisor.pids["ingest"]
         if pid is None:
             raise Failed("the ingest node has ended")
-        yield Stage(load, bare, protocol, url, folder, psutil.Process(pid))
+        ingest = psutil.Process(pid)
+        secured = await _secured_place(guarded)
+        yield Stage(load, bare, protocol, Place(_url(config)), secured, folder, ingest)
 
 
 @asynccontextmanager
-async def _system(loaded: LoadedConfig, say: Say) -> AsyncIterator[tuple[str, Supervisor]]:
+async def _system(
+    loaded: LoadedConfig, say: Say, *, is_secured: bool = False
+) -> AsyncIterator[tuple[Config, Supervisor]]:
     """The roles that take and keep events."""
     config = plan_ports(loaded.config, loaded.origins)
+    if is_secured:
+        config = with_administrator(config)
     data = DataFolder.open(Path(config.data))
     with data.lock():
         supervisor = build_supervisor(config, data, say, ROLES)
         try:
             await supervisor.start(lambda role: say(f"{role} is ready"))
-            yield f"http://{config.public.host}:{config.public.port}", supervisor
+            yield config, supervisor
         finally:
             await supervisor.stop()
+
+
+async def _secured_place(config: Config) -> Place:
+    """With a producer whom its node knows."""
+    admin = administrator(config)
+    assert admin is not None, "that is what it was started with"
+    place = Place(_url(config), admin, await token_for(_url(config), admin, "produce"))
+    await known_at(await _ingest_url(place), place.token)
+    return place
+
+
+def _url(config: Config) -> str:
+    return f"http://{config.public.host}:{config.public.port}"
 
 
 APPEND = Benchmark("append", "durable events/s through HTTP, against the bare store", run)

@@ -24,7 +24,9 @@ from headgate.adapters.processes import collect_rarely
 from headgate.bench.rebalance.orders import serve_orders
 from headgate.decide.feed.recent_ids import RecentIds
 from headgate.decide.feed.redelivered import Redelivered
+from headgate.decide.links.passes import ClusterTokens, PassKeeper
 from headgate.metrics.roles import GatewayMetrics
+from headgate.model.access import Grant, Principal
 from headgate.model.control.from_coordinator import AdoptionFloor, PushTopology, Registered, Welcome
 from headgate.model.control.to_coordinator import Hello, Register, ToCoordinator
 from headgate.model.topology import Topic, Topology
@@ -49,22 +51,29 @@ from headgate.telemetry import configure_logging
 
 GATEWAY_ID = "gateway-1"
 TOPIC = "flights"
+SOMEBODY = Principal("bench", "token", (Grant("subscribe", where="number >= 0"),))
+"""Who may see every record of the benchmark, as its grant's filter says."""
 
 
 class Open(msgspec.Struct, tag=True):
-    """Serve these protocols, with so many subscriptions of a topic with so many partitions."""
+    """Serve these protocols, with so many subscriptions of a topic with so many partitions; and all
+    of it once more, for lanes that show a pass of `cluster_token` and for subscribers who have said
+    who they are, and whose grant has a filter."""
 
     protocols: list[str]
     nats: str
     subscriptions: int
     partitions: int
+    cluster_token: str
 
 
 class Opened(msgspec.Struct):
-    """The address of each protocol, and the ids of the subscriptions."""
+    """The address of each protocol, and the ids of the subscriptions; and the same again."""
 
     urls: dict[str, str]
     subscriptions: list[str]
+    secured_urls: dict[str, str]
+    secured_subscriptions: list[str]
 
 
 class Tell(msgspec.Struct, tag=True):
@@ -155,19 +164,34 @@ class Receiving:
         self._crew.need("control", self._hearing.listen(self._coordinator.session))
         topic = Topic(TOPIC, order.partitions, "keyed")
         self._coordinator.welcome(Topology(1, topics=(topic,)))
+        keeper = ClusterTokens((order.cluster_token,)).keeper("gateway")
+        return Opened(
+            await self._listen(order, PassKeeper()),
+            await self._subscribe(order.subscriptions, None),
+            await self._listen(order, keeper, secured="secured-"),
+            await self._subscribe(order.subscriptions, SOMEBODY),
+        )
+
+    async def _subscribe(self, count: int, principal: Principal | None) -> list[str]:
         names = []
-        for _ in range(order.subscriptions):
-            subscriber = await self._subscriptions.subscribe(SubscribeRequest(TOPIC))
+        for _ in range(count):
+            question = SubscribeRequest(TOPIC, principal=principal)
+            subscriber = await self._subscriptions.subscribe(question)
             self._subscriptions.begin(subscriber, lambda: None, _Line(subscriber))
             names.append(subscriber.id)
+        return names
+
+    async def _listen(
+        self, order: Open, keeper: PassKeeper, *, secured: str = ""
+    ) -> dict[str, str]:
         urls = {}
         for protocol in order.protocols:
-            options = ListenerOptions(protocol=protocol, nats=order.nats)
-            accept = self._deliveries.accept
-            listener = listener_for(options, GATEWAY_ID, accept, incarnation=protocol)
+            options = ListenerOptions(protocol=protocol, nats=order.nats, keeper=keeper)
+            accept, process = self._deliveries.accept, f"{secured}{protocol}"
+            listener = listener_for(options, GATEWAY_ID, accept, incarnation=process)
             urls[protocol] = await listener.start()
             self._listeners.append(listener)
-        return Opened(urls, names)
+        return urls
 
     async def close(self) -> None:
         await self._crew.close()

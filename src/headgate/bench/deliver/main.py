@@ -1,8 +1,9 @@
 """`bench deliver`: routed batches to acknowledged, per transport, against the bare transport.
 
 One lane, with one batch under way: that is all a lane may send to a gateway at a time. A round
-sends the same bytes over the bare transport and then as deliveries, so that whatever else the
-machine does meets both; a ratio is the median of the rounds' own ratios.
+sends the same bytes over the bare transport and then as deliveries, once where nobody is asked, and
+once with a pass, to subscribers whose grant has a filter; so whatever else the machine does meets
+all of them. A ratio is the median of the rounds' own ratios.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import msgspec
 
 from headgate.adapters.delivery_wire import encode_answer, encode_lines
 from headgate.adapters.grpc.streamer import encode
+from headgate.adapters.machine import THIS_MACHINE
 from headgate.adapters.processes import free_port
 from headgate.adapters.transports import Transports
 from headgate.bench.append.rows import document
@@ -35,6 +37,7 @@ from headgate.bench.deliver.bare import HOST, BareClient, Listen, Listening
 from headgate.bench.deliver.gateway import GATEWAY_ID, TOPIC, Open, Opened, Tell, Told
 from headgate.bench.result import Benchmark, Failed, Result, Say
 from headgate.bench.worker import Worker, worker
+from headgate.decide.links.passes import ClusterTokens
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 
 PROTOCOLS = {"http": "http2", "grpc": "grpc", "nats": "nats"}
@@ -43,6 +46,7 @@ SENDERS = 1
 BATCH = 100
 DOCUMENT_BYTES = 200
 SUBSCRIPTIONS = 100
+TOKEN_BYTES = 32
 TIMEOUT_S = 30.0
 START_TIMEOUT_S = 10.0
 ROUNDS_MIN = 5
@@ -101,22 +105,29 @@ class Round:
     own_per_s: float
     bare_per_s: float
     cpu_us: float
+    secured_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Where deliveries go, by whom, and to whom."""
+
+    url: str
+    transport: Transports
+    routed: Sequence[Routed]
 
 
 class Contest:
     """One transport and its bare counterpart, with the same senders."""
 
-    def __init__(
-        self, protocol: str, url: str, bare_url: str, transport: Transports, routed: list[Routed]
-    ) -> None:
+    def __init__(self, protocol: str, bare_url: str, own: Side, secured: Side) -> None:
         self._protocol = protocol
-        self._url = url
-        self._transport = transport
-        self._routed = routed
+        self._own = own
+        self._secured = secured
         self.bare = BareClient(protocol, bare_url)
 
-    async def round(self, count: int, gateway: Worker) -> Round:
-        batches = [routed.batches(count) for routed in self._routed]
+    async def round(self, count: int, gateway: Worker, *, is_secured_first: bool) -> Round:
+        batches = [routed.batches(count) for routed in self._own.routed]
         payloads = [[self._payload(batch) for batch in each] for each in batches]
         exchanges = [await self.bare.exchange() for _ in batches]
 
@@ -125,38 +136,56 @@ class Contest:
             for payload in payloads[sender]:
                 await exchange(payload)
 
-        async def send_own(sender: int) -> None:
-            for batch, following in zip_longest(batches[sender], batches[sender][1:]):
-                answer = await self._transport.deliver(
-                    self._url,
-                    batch,
-                    timeout_s=TIMEOUT_S,
-                    meanwhile=partial(self._prepare, following),
-                )
-                if answer.verdicts.count("accepted") != len(batch.deliveries):
-                    raise Failed(f"{self._protocol}: not every event was accepted")
-
         events = BATCH * count * len(batches)
         # Neither side pays for the garbage of what was made for both.
         gc.collect()
         gc.freeze()
         bare_s = await _timed(*(send_bare(sender) for sender in range(len(batches))))
-        before = await gateway.ask(Tell(), Told)
-        own_s = await _timed(*(send_own(sender) for sender in range(len(batches))))
-        after = await gateway.ask(Tell(), Told)
+        if is_secured_first:
+            secured_s, _ = await self._delivered(self._secured, count, gateway)
+        own_s, cpu_s = await self._delivered(self._own, count, gateway, batches)
+        if not is_secured_first:
+            secured_s, _ = await self._delivered(self._secured, count, gateway)
         gc.unfreeze()
+        return Round(events / own_s, events / bare_s, cpu_s * 1e6 / events, events / secured_s)
+
+    async def _delivered(
+        self,
+        side: Side,
+        count: int,
+        gateway: Worker,
+        batches: list[list[DeliveryBatch]] | None = None,
+    ) -> tuple[float, float]:
+        """How long it took, and what of a processor at the gateway."""
+        batches = batches or [routed.batches(count) for routed in side.routed]
+        before = await gateway.ask(Tell(), Told)
+        took_s = await _timed(*(self._send(side, each) for each in batches))
+        after = await gateway.ask(Tell(), Told)
+        events = BATCH * count * len(batches)
         if after.sent - before.sent != events:
             raise Failed(f"{self._protocol}: {after.sent - before.sent} of {events} were passed on")
-        return Round(events / own_s, events / bare_s, (after.cpu_s - before.cpu_s) * 1e6 / events)
+        return took_s, after.cpu_s - before.cpu_s
 
-    def _prepare(self, following: DeliveryBatch | None) -> None:
-        """As a lane does that has the next batch waiting."""
-        if following is not None:
-            self._transport.prepare(self._url, following)
+    async def _send(self, side: Side, batches: list[DeliveryBatch]) -> None:
+        for batch, following in zip_longest(batches, batches[1:]):
+            answer = await side.transport.deliver(
+                side.url,
+                batch,
+                timeout_s=TIMEOUT_S,
+                meanwhile=partial(_prepare, side, following),
+            )
+            if answer.verdicts.count("accepted") != len(batch.deliveries):
+                raise Failed(f"{self._protocol}: not every event was accepted")
 
     def _payload(self, batch: DeliveryBatch) -> bytes:
         data = encode_lines(batch)
         return encode(data) if self._protocol == "grpc" else data
+
+
+def _prepare(side: Side, following: DeliveryBatch | None) -> None:
+    """As a lane does that has the next batch waiting."""
+    if following is not None:
+        side.transport.prepare(side.url, following)
 
 
 async def _timed(*senders: object) -> float:
@@ -172,11 +201,20 @@ async def run(quick: bool, say: Say) -> Result:
         nats = stack.enter_context(nats_server())
         gateway = await stack.enter_async_context(worker("headgate.bench.deliver.gateway"))
         bare = await stack.enter_async_context(worker("headgate.bench.deliver.bare"))
+        token = THIS_MACHINE.token(TOKEN_BYTES)
         opened = await gateway.ask(
-            Open(list(PROTOCOLS), nats, SUBSCRIPTIONS, partitions=SENDERS), Opened
+            Open(list(PROTOCOLS), nats, SUBSCRIPTIONS, 2 * SENDERS, token), Opened
         )
-        transport = await stack.enter_async_context(_transports(nats))
-        routed = [Routed(number, opened.subscriptions) for number in range(SENDERS)]
+        shown = ClusterTokens((token,)).passes("lane").to("gateway")
+        sides = [
+            (await stack.enter_async_context(_transports(nats)), opened.urls),
+            (await stack.enter_async_context(_transports(nats, shown)), opened.secured_urls),
+        ]
+        subscriptions = opened.subscriptions, opened.secured_subscriptions
+        routed = [
+            [Routed(side * SENDERS + number, names) for number in range(SENDERS)]
+            for side, names in enumerate(subscriptions)
+        ]
         for protocol, name in PROTOCOLS.items():
             say(f"delivering over {name}")
             accepted: Verdict = "accepted"
@@ -184,7 +222,11 @@ async def run(quick: bool, say: Say) -> Result:
                 Listen(protocol, nats, len(encode_answer(DeliveryAnswer((accepted,) * BATCH)))),
                 Listening,
             )
-            contest = Contest(protocol, opened.urls[protocol], listening.url, transport, routed)
+            own, secured = (
+                Side(urls[protocol], transport, each)
+                for (transport, urls), each in zip(sides, routed, strict=True)
+            )
+            contest = Contest(protocol, listening.url, own, secured)
             stack.push_async_callback(contest.bare.close)
             rounds[protocol] = await _rounds(contest, gateway, size)
     payload = encode_lines(Routed(0, ["0" * 24]).batches(1)[0])
@@ -209,7 +251,8 @@ async def _rounds(contest: Contest, gateway: Worker, size: Size) -> list[Round]:
     for number in range(size.rounds + 1):
         if number > ROUNDS_MIN and time.monotonic() > deadline_s:
             break
-        found.append(await contest.round(size.batches, gateway))
+        first = number % 2 == 0
+        found.append(await contest.round(size.batches, gateway, is_secured_first=first))
     return found[1:]
 
 
@@ -225,14 +268,21 @@ def result_of(rounds: dict[str, list[Round]], conditions: dict[str, str | int | 
         figures[f"{name}_gateway_cpu_us_per_event"] = round(
             statistics.median(one.cpu_us for one in found), 2
         )
+        figures[f"secured_{name}_events_per_s"] = round(
+            statistics.median(one.secured_per_s for one in found)
+        )
         # Neighbours in time saw the same machine, so each round has a ratio of its own.
         ratios[name] = round(statistics.median(one.own_per_s / one.bare_per_s for one in found), 3)
+        ratios[f"secured_{name}"] = round(
+            statistics.median(one.secured_per_s / one.own_per_s for one in found), 3
+        )
+    ratios["secured"] = min(ratios[f"secured_{PROTOCOLS[one]}"] for one in rounds)
     return Result("deliver", conditions, figures, ratios)
 
 
 @asynccontextmanager
-async def _transports(nats: str) -> AsyncIterator[Transports]:
-    transport = Transports("bench", nats=nats)
+async def _transports(nats: str, shown: str = "") -> AsyncIterator[Transports]:
+    transport = Transports("bench", nats=nats, shown=shown)
     try:
         yield transport
     finally:

@@ -1,6 +1,6 @@
 """A crowd of WebSocket clients in one process, which notes when the last of them has a frame.
 
-Both servers of `bench fanout` meet the same clients: each connection first gets a `subscribed`
+All servers of `bench fanout` meet the same clients: each connection first gets a `subscribed`
 message, then frames, which are counted and otherwise left alone. An event is over when the crowd
 has one frame more for each of its clients; no order is needed for that to be noticed, so an order
 that is late doesn't spoil the time.
@@ -26,10 +26,12 @@ HEADROOM = 1 << 16
 
 
 class Join(msgspec.Struct, tag=True):
-    """Open this many more connections to `url`; counting begins anew."""
+    """Open this many more connections to `url`; counting begins anew. `token` is what each says of
+    who it is (empty: nothing)."""
 
     url: str
     clients: int
+    token: str = ""
 
 
 class Joined(msgspec.Struct):
@@ -79,10 +81,10 @@ class Crowd:
         self._round_over = asyncio.Event()
         self.lost = 0
 
-    async def join(self, clients: int) -> Joined:
+    async def join(self, clients: int, token: str) -> Joined:
         more = [_Client(self) for _ in range(clients)]
         try:
-            names = await asyncio.gather(*(self._open(client) for client in more))
+            names = await asyncio.gather(*(self._open(client, token) for client in more))
         except (Failed, OSError, WSError, TimeoutError) as error:
             return Joined([], str(error) or type(error).__name__)
         self._clients += more
@@ -91,9 +93,10 @@ class Crowd:
             client.frames = 0
         return Joined(names)
 
-    async def _open(self, client: _Client) -> str:
+    async def _open(self, client: _Client, token: str) -> str:
+        said = {"Authorization": f"Bearer {token}"} if token else {}
         async with self._room, asyncio.timeout(OPEN_TIMEOUT_S):
-            await ws_connect(lambda: client, self._url, max_frame_size=HEADROOM)
+            await ws_connect(lambda: client, self._url, max_frame_size=HEADROOM, extra_headers=said)
             return await client.subscribed
 
     def count(self, frame: WSFrame) -> None:
@@ -137,6 +140,8 @@ class _Client(WSListener):
 
     def _begin(self, message: bytes) -> None:
         answer = msgspec.json.decode(message, type=_Subscribed)
+        if answer.type == "authenticated":
+            return
         if answer.type == "subscribed":
             self._is_subscribed = True
             self.subscribed.set_result(answer.subscription)
@@ -155,8 +160,8 @@ async def run() -> None:
     async def answer(order: Join | Await) -> msgspec.Struct:
         crowd = crowds.setdefault(order.url, Crowd(order.url))
         match order:
-            case Join(clients=clients):
-                return await crowd.join(clients)
+            case Join(clients=clients, token=token):
+                return await crowd.join(clients, token)
             case Await(frames=frames, timeout_s=timeout_s):
                 return await crowd.arrived(frames, timeout_s)
 

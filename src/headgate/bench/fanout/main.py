@@ -1,9 +1,10 @@
 """`bench fanout`: one event to everybody, against a bare picows broadcast to the same clients.
 
-A gateway with its coordinator, and the bare server, each in a process; the clients of both in two
+A gateway with its coordinator, a second one where everybody has said who they are and is shown what
+a grant's filter lets through, and the bare server, each in a process; the clients of all in two
 more. An event is delivered when the last client has it, and only then the next one is sent. Rounds
-of the gateway alternate with rounds of the bare server, so that whatever else the machine does
-meets both; ratios are medians over the rounds.
+of the gateways alternate with rounds of the bare server, so that whatever else the machine does
+meets all of them; ratios are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -41,21 +42,23 @@ class Size:
     """`events` are those of one round; the first round warms up and comes on top of `rounds`.
 
     A busy machine may get fewer rounds: none is begun after `seconds`, but for the first few.
+    `is_secured`: the second gateway has as many clients.
     """
 
     clients: int
     rounds: int
     events: int
     seconds: float
+    is_secured: bool = False
 
 
 QUICK = (
-    Size(1_000, rounds=40, events=4, seconds=8.0),
+    Size(1_000, rounds=40, events=4, seconds=12.0, is_secured=True),
     Size(10_000, rounds=20, events=1, seconds=12.0),
 )
 FULL = (
-    Size(1_000, rounds=250, events=4, seconds=120.0),
-    Size(10_000, rounds=200, events=1, seconds=240.0),
+    Size(1_000, rounds=250, events=4, seconds=180.0, is_secured=True),
+    Size(10_000, rounds=200, events=1, seconds=360.0, is_secured=True),
 )
 
 
@@ -79,6 +82,7 @@ class Measured(msgspec.Struct):
 class Round:
     gateway: Measured
     bare: Measured
+    secured: Measured | None = None
 
 
 @dataclass(slots=True)
@@ -87,6 +91,7 @@ class Audience:
 
     url: str
     crowds: Sequence[Worker]
+    token: str = ""
     subscriptions: list[str] = field(default_factory=list)
     frames: int = 0
 
@@ -94,7 +99,7 @@ class Audience:
         shares = split(clients - len(self.subscriptions), len(self.crowds))
         joined = await asyncio.gather(
             *(
-                crowd.ask(Join(self.url, share), Joined)
+                crowd.ask(Join(self.url, share, self.token), Joined)
                 for crowd, share in zip(self.crowds, shares, strict=True)
             )
         )
@@ -121,13 +126,21 @@ class Audience:
         return (last.at_s - began_s) * 1_000, last.frame
 
 
+def sockets_for(sizes: Iterable[Size]) -> int:
+    """Of the process that needs most: a gateway, or a crowd with its share of all servers'."""
+    sizes = tuple(sizes)
+    most = max(size.clients for size in sizes)
+    secured = max((size.clients for size in sizes if size.is_secured), default=0)
+    return max(most, -(-(2 * most + secured) // CROWDS))
+
+
 def split(total: int, parts: int) -> list[int]:
     return [total // parts + (number < total % parts) for number in range(parts)]
 
 
 async def run(quick: bool, say: Say) -> Result:
     sizes = QUICK if quick else FULL
-    allow_sockets(max(size.clients for size in sizes))
+    allow_sockets(sockets_for(sizes))
     conditions: dict[str, str | int | float] = {
         **machine(),
         "picows": version("picows"),
@@ -138,16 +151,19 @@ async def run(quick: bool, say: Say) -> Result:
     rounds: dict[int, list[Round]] = {}
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(data_folder())
-        gateway = await stack.enter_async_context(gateway_running(Path(folder), say))
+        gateway = await stack.enter_async_context(gateway_running(Path(folder) / "open", say))
+        secured = await stack.enter_async_context(
+            gateway_running(Path(folder) / "secured", say, is_secured=True)
+        )
         bare = await stack.enter_async_context(worker("headgate.bench.fanout.bare"))
         crowds = [
             await stack.enter_async_context(worker("headgate.bench.fanout.crowd"))
             for _ in range(CROWDS)
         ]
-        stage = Stage(gateway, bare, crowds, (await bare.ask(Listen(), Listening)).url)
+        stage = Stage(gateway, secured, bare, crowds, (await bare.ask(Listen(), Listening)).url)
         for size in sizes:
             say(f"subscribing {size.clients} clients")
-            await stage.grow_to(size.clients)
+            await stage.grow_to(size)
             say(f"measuring {size.clients} clients")
             found = rounds[size.clients] = await stage.rounds(size)
             conditions[f"n{size.clients}_events"] = len(found) * size.events
@@ -157,14 +173,21 @@ async def run(quick: bool, say: Say) -> Result:
 
 
 class Stage:
-    """The two servers and their audiences."""
+    """The servers and their audiences."""
 
     def __init__(
-        self, gateway: Gateway, bare: Worker, crowds: Sequence[Worker], bare_url: str
+        self,
+        gateway: Gateway,
+        secured: Gateway,
+        bare: Worker,
+        crowds: Sequence[Worker],
+        bare_url: str,
     ) -> None:
         self._gateway = gateway
+        self._secured = secured
         self._bare = bare
         self._at_gateway = Audience(gateway.url, crowds)
+        self._at_secured = Audience(secured.url, crowds, secured.token)
         self._at_bare = Audience(bare_url, crowds)
         self._document = document(0, DOCUMENT_BYTES)
         self._frame = ""
@@ -174,9 +197,11 @@ class Stage:
     def frame_bytes(self) -> int:
         return len(self._frame.encode())
 
-    async def grow_to(self, clients: int) -> None:
-        await self._at_gateway.grow_to(clients)
-        await self._at_bare.grow_to(clients)
+    async def grow_to(self, size: Size) -> None:
+        await self._at_gateway.grow_to(size.clients)
+        await self._at_bare.grow_to(size.clients)
+        if size.is_secured:
+            await self._at_secured.grow_to(size.clients)
 
     async def rounds(self, size: Size) -> list[Round]:
         found: list[Round] = []
@@ -184,25 +209,33 @@ class Stage:
         for number in range(size.rounds + 1):
             if number > ROUNDS_MIN and time.monotonic() > deadline_s:
                 break
-            # The gateway first: its frame is what the bare server sends.
-            gateway = await self._gateway_round(size)
-            found.append(Round(gateway, await self._bare_round(size)))
+            found.append(await self._round(size, is_secured_first=number % 2 == 0))
         return found[1:]
 
-    async def _gateway_round(self, size: Size) -> Measured:
-        subscriptions = tuple(self._at_gateway.subscriptions)
+    async def _round(self, size: Size, *, is_secured_first: bool) -> Round:
+        secured = None
+        if size.is_secured and is_secured_first:
+            secured = await self._gateway_round(size, self._secured, self._at_secured)
+        # Before the bare server: its frame is what that sends.
+        gateway = await self._gateway_round(size, self._gateway, self._at_gateway)
+        if size.is_secured and not is_secured_first:
+            secured = await self._gateway_round(size, self._secured, self._at_secured)
+        return Round(gateway, await self._bare_round(size), secured)
+
+    async def _gateway_round(self, size: Size, gateway: Gateway, audience: Audience) -> Measured:
+        subscriptions = tuple(audience.subscriptions)
 
         async def deliver() -> float:
             began_s = time.monotonic()
-            await self._gateway.deliver(self._document, subscriptions)
+            await gateway.deliver(self._document, subscriptions)
             return began_s
 
-        before_s = self._gateway.cpu_s()
+        before_s = gateway.cpu_s()
         last_ms = []
         for _ in range(size.events):
-            event_ms, self._frame = await self._at_gateway.one_more(deliver)
+            event_ms, self._frame = await audience.one_more(deliver)
             last_ms.append(event_ms)
-        return Measured(size.clients, last_ms, self._gateway.cpu_s() - before_s)
+        return Measured(size.clients, last_ms, gateway.cpu_s() - before_s)
 
     async def _bare_round(self, size: Size) -> Measured:
         async def broadcast() -> float:
@@ -232,6 +265,13 @@ def result_of(
         ratios[f"n{clients}"] = round(
             statistics.median(one.gateway.per_s / one.bare.per_s for one in found), 3
         )
+        if pairs := [(one.secured, one.gateway) for one in found if one.secured is not None]:
+            figures |= _figures(f"secured_n{clients}", [secured for secured, _ in pairs])
+            ratios[f"secured_n{clients}"] = round(
+                statistics.median(secured.per_s / own.per_s for secured, own in pairs), 3
+            )
+    if secured_ratios := [one for name, one in ratios.items() if name.startswith("secured_")]:
+        ratios["secured"] = min(secured_ratios)
     figures["rss_mb_end"] = rss_mb
     return Result("fanout", conditions, figures, ratios)
 

@@ -19,8 +19,10 @@ import psutil
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.http.delivery import HttpDeliveryTransport
 from headgate.bench.result import Failed, Say
+from headgate.bench.secured import administrator, known_at, token_for, with_administrator
 from headgate.client.http import HttpClient
 from headgate.config import Config
+from headgate.config.cluster_tokens import find_cluster_tokens
 from headgate.demo.stage import demo_config
 from headgate.model.api import CreateTopic, TopicInfo
 from headgate.model.delivery import Delivery, DeliveryBatch
@@ -36,9 +38,13 @@ DELIVERY_TIMEOUT_S = 60.0
 
 
 class Gateway:
-    """Delivers event after event to one gateway, as a lane does."""
+    """Delivers event after event to one gateway, as a lane does. `token` is what its subscribers
+    say of who they are (empty: nothing)."""
 
-    def __init__(self, config: Config, pid: int, transport: HttpDeliveryTransport) -> None:
+    def __init__(
+        self, config: Config, pid: int, transport: HttpDeliveryTransport, token: str
+    ) -> None:
+        self.token = token
         self.url = f"ws://{config.public.host}:{config.public.ws_port}/v1/subscribe?topic={TOPIC}"
         self._delivery_url = f"http://{config.gateway.client_address}:{config.gateway.client_port}"
         self._process = psutil.Process(pid)
@@ -95,28 +101,42 @@ def allow_sockets(clients: int) -> None:
 
 
 @asynccontextmanager
-async def gateway_running(folder: Path, say: Say) -> AsyncIterator[Gateway]:
+async def gateway_running(
+    folder: Path, say: Say, *, is_secured: bool = False
+) -> AsyncIterator[Gateway]:
+    """`is_secured`: everybody has to say who they are, and subscribers' grant has a filter."""
     loaded = demo_config(folder / "data")
     config = plan_ports(loaded.config, loaded.origins)
+    if is_secured:
+        config = with_administrator(config)
     data = DataFolder.open(Path(config.data))
     with data.lock():
         supervisor = build_supervisor(config, data, say, ROLES)
         try:
             await supervisor.start(lambda role: say(f"{role} is ready"))
-            await _create(f"http://{config.public.host}:{config.public.port}")
+            token = await _prepared(config)
             pid = supervisor.pids["gateway"]
             if pid is None:
                 raise Failed("the gateway has ended")
-            transport = HttpDeliveryTransport("bench")
+            lane = find_cluster_tokens(config.security.cluster.tokens).passes("lane")
+            transport = HttpDeliveryTransport("bench", token=lane.to("gateway"))
             try:
-                yield Gateway(config, pid, transport)
+                yield Gateway(config, pid, transport, token)
             finally:
                 await transport.close()
         finally:
             await supervisor.stop()
 
 
-async def _create(url: str) -> None:
-    async with HttpClient(url) as client:
+async def _prepared(config: Config) -> str:
+    """There is a topic; returns what its subscribers have to say, which the gateway knows."""
+    url = f"http://{config.public.host}:{config.public.port}"
+    admin = administrator(config)
+    async with HttpClient(url, credentials=admin) as client:
         wanted = CreateTopic(TOPIC, partitions=1)
         await client.post("/v1/topics", wanted, TopicInfo, timeout_s=CREATE_TIMEOUT_S)
+    if admin is None:
+        return ""
+    token = await token_for(url, admin, f"subscribe on {TOPIC} where number >= 0")
+    await known_at(url, token)
+    return token
