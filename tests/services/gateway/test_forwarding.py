@@ -170,3 +170,23 @@ async def test_peer_is_not_waited_for_when_the_client_has_gone() -> None:
             writer.transport.abort()
             await asyncio.wait_for(over.wait(), 5)
         await calls.close()
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/..\\internal/x", "/v1/..%5cinternal/x", "/v1/%2e%2e/x", "/v1/./x", "/v1/../x"]
+)
+async def test_a_path_that_would_be_another_one_there_is_not_passed_on(path: str) -> None:
+    reached: list[str] = []
+
+    async def inside(request: Request) -> Response:
+        reached.append(request.raw_path)
+        return Response(204)
+
+    there = [Route("GET", one, inside) for one in ("/internal/x", "/x", "/v1/x", "/v1/{name}/x")]
+    async with serving(*there) as peer, front(peer) as url:
+        port = int(url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        answer = await asyncio.wait_for(reader.read(), 5.0)
+        writer.close()
+    assert (answer.split(b" ")[1], reached) == (b"404", [])

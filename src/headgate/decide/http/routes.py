@@ -1,7 +1,8 @@
 """Which route a request is for.
 
 Invariant: pure; the first route of the table that fits is the one. A web page that may not call
-finds none, nor does a body that its route doesn't read.
+finds none, nor does a body that its route doesn't read, nor a path that leads elsewhere for whoever
+tidies it up: a request that is passed on would be another one there than was judged here.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class RouteTable:
         refusal = refusal_of(self._pages, request)
         if refusal is not None:
             raise refusal
+        if _leads_elsewhere(request.path):
+            raise _nowhere(request)
         allowed: set[str] = set()
         for pattern, route in self._table:
             match = pattern.fullmatch(request.path)
@@ -44,7 +47,16 @@ class RouteTable:
             raise errors.MethodNotAllowed(
                 f"{request.path} does not take {request.method}; use {methods}", allow=methods
             )
-        raise errors.NotFound(f"there is no {request.path} here; /openapi.json lists what there is")
+        raise _nowhere(request)
+
+
+def _leads_elsewhere(path: str) -> bool:
+    """Clients of HTTP take a backslash for a slash, and `..` for a way up."""
+    return "\\" in path or ("/." in path and not {".", ".."}.isdisjoint(path.split("/")))
+
+
+def _nowhere(request: Request) -> errors.NotFound:
+    return errors.NotFound(f"there is no {request.path} here; /openapi.json lists what there is")
 
 
 def _pattern(template: str) -> re.Pattern[str]:
