@@ -61,6 +61,30 @@ class Shared:
             return await client.get(GROUP, GroupInfo)
 
 
+async def by_hand(group: Shared) -> Consumer:
+    """One that acknowledges when it is told to."""
+    consumer = group.made.cluster.consumer(group.made.url, TOPIC, "g", acks="manual")
+    await consumer.__aenter__()
+    group.made.subscribers["by hand"] = consumer
+    await asyncio.sleep(15.0)
+    return consumer
+
+
+async def handed_to(consumer: Consumer) -> list[Any]:
+    """All that comes, but for what it is told."""
+    found: list[Any] = []
+    while True:
+        try:
+            async with asyncio.timeout(5.0):
+                found.append(await anext(consumer))
+        except TimeoutError:
+            return [one for one in found if isinstance(one, Event)]
+
+
+def numbers_of(items: list[Any]) -> list[int]:
+    return sorted(item.document["number"] for item in items)
+
+
 def shared(scenario: Callable[[Shared], Awaitable[None]], **options: Any) -> None:
     async def run() -> None:
         async with world(**options) as made, asyncio.timeout(3_600):
@@ -185,6 +209,45 @@ def test_it_goes_back_across_a_repartition() -> None:
         assert group.numbers == once()
         await group.reset("earliest")
         assert group.numbers == twice()
+
+    shared(scenario)
+
+
+def test_what_was_processed_ahead_of_a_position_comes_again() -> None:
+    """Of each partition the first event takes long, and no target's position is past that."""
+
+    async def scenario(group: Shared) -> None:
+        consumer = await by_hand(group)
+        await group.produce(*range(9))
+        items = await handed_to(consumer)
+        slow = {item.partition: item for item in reversed(items)}
+        for item in items:
+            if item is not slow[item.partition]:
+                await consumer.acknowledge(item)
+        await group.reset("earliest")
+        assert numbers_of(await handed_to(consumer)) == list(range(9))
+
+    shared(scenario)
+
+
+def test_newer_events_come_along_though_nothing_of_their_partition_was_saved() -> None:
+    """Something of the former version takes long, so no position of the new partition is saved
+    before it: the target has never claimed one."""
+
+    async def scenario(group: Shared) -> None:
+        from tests.sim.test_repartition import repartition
+
+        consumer = await by_hand(group)
+        await group.produce(*range(6))
+        *items, _slow = await handed_to(consumer)
+        await repartition(group.made.cluster, 3)
+        await group.produce(*range(6, 12))
+        newer = await handed_to(consumer)
+        assert {item.partition for item in newer} == {0, 1, 2}
+        for item in (*items, *newer):
+            await consumer.acknowledge(item)
+        await group.reset("earliest")
+        assert numbers_of(await handed_to(consumer)) == list(range(12))
 
     shared(scenario)
 

@@ -186,6 +186,26 @@ async def test_groups_go_back_in_what_came_behind_the_partition_too(tmp_path: Pa
         await positions.close()
 
 
+async def test_groups_go_back_where_nobody_has_claimed_their_position_yet(tmp_path: Path) -> None:
+    """Whoever has the target saves what it processed of a new partition once the wish is noted: it
+    goes on, and whoever comes next begins where the wish says."""
+    async with running(tmp_path) as served:
+        positions = await prepare(served, tmp_path)
+        await with_group(served, positions)
+        cluster = served.coordinator._leading().cluster
+        former = FormerVersion(1, (0,), (10,))
+        cluster.topics["flights"] = Topic(
+            "flights", 2, version=2, after=(10, 0), former=(former,), original=1, begins=(0,)
+        )
+        owner = cluster.groups.targets.take(GROUP.refs()[0], "consumer")
+        await ask(served, ResetPartition(4))
+        place = GROUP.position_ref(0, 1)
+        assert (await positions.claim(place, Fence(owner.epoch))).settled == 0
+        await positions.save(place, Fence(owner.epoch), 9, Tally())
+        assert await positions.claim(place, Fence(9)) == Position(0, again_to=9)
+        await positions.close()
+
+
 async def test_one_group_whose_position_is_damaged_holds_no_partition(tmp_path: Path) -> None:
     """It could not be put back: the operator is told which one it is, and nothing has changed."""
     async with running(tmp_path) as served:

@@ -45,7 +45,7 @@ class FenceCheckpoints:
     """Claim each partition's checkpoint at its new epoch before any later effect, and put those in
     `resets` where an operator wants them, those in `again` back to there if they are beyond it.
     Where an operator wants one back, the positions of `groups` go back first, also those in the
-    partitions that are `behind` it, to there.
+    partitions that are `behind` it, to there; `epochs` are those of their targets.
 
     The cluster wants to know what came of it: `Cluster.fenced`, also where a higher epoch holds
     one, or where it can't be claimed (`Unclaimed`). It asks again for those.
@@ -56,6 +56,7 @@ class FenceCheckpoints:
     again: Mapping[PartitionRef, int] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
     behind: Mapping[PartitionRef, Mapping[int, int]] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

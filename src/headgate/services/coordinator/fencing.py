@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -21,10 +21,12 @@ from headgate.decide.lane.checkpoints import put_after
 from headgate.errors import Fenced, HeadgateError, StorageFailed
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import Group
+from headgate.model.position import Position
 from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.letters import LetterStore
 from headgate.ports.log import LogReader
+from headgate.services.coordinator.putting_back import put_back
 from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
@@ -133,9 +135,7 @@ class Fencing:
         settled = wanted.settled
         is_back = wanted is reset and reset.goes_back_from(position)
         if is_back:
-            until = max(position.settled, position.redeliver_to)
-            behind = fences.behind.get(owner.ref, {})
-            await self._put_groups_back(owner.ref, settled, until, fences.groups, behind)
+            await self._put_groups_back(owner.ref, settled, position, fences)
         await self._checkpoints.reset(owner.ref, fence, settled, resync=wanted.resync)
         log.warning(
             LogLine.POSITION_RESET,
@@ -147,26 +147,29 @@ class Fencing:
         return is_back
 
     async def _put_groups_back(
-        self,
-        ref: PartitionRef,
-        settled: int,
-        until: int,
-        groups: Iterable[Group],
-        behind: Mapping[int, int],
+        self, ref: PartitionRef, settled: int, position: Position, fences: FenceCheckpoints
     ) -> None:
         """Before the partition itself: were it put back alone, nobody would know of them. Those
         partitions go along that are `behind` it: whoever gets older events of a key again gets the
         newer ones behind them."""
-        wanted = {ref: (settled, until)}
-        for number, begin in behind.items():
+        wanted = {ref.partition: (settled, max(position.settled, position.redeliver_to))}
+        for number, begin in fences.behind.get(ref, {}).items():
             other = PartitionRef(ref.topic, number)
-            wanted[other] = begin, (await self._reader.extent(other)).head
-        puts = [
-            self._checkpoints.put_back(place, *back)
-            for one, back in wanted.items()
-            for place in _of_groups(one, groups)
-        ]
-        await asyncio.gather(*puts)
+            wanted[number] = begin, (await self._reader.extent(other)).head
+        for group in [one for one in fences.groups if one.topic == ref.topic]:
+            claimed = await self._checkpoints.of_group(group.id)
+            puts = [
+                put_back(
+                    self._checkpoints,
+                    place,
+                    *back,
+                    claimed=claimed,
+                    epoch=fences.epochs.get(place.topic, 0),
+                )
+                for number, back in wanted.items()
+                for place in group.position_refs(number)
+            ]
+            await asyncio.gather(*puts)
 
     async def check_groups(self, refs: Iterable[PartitionRef], groups: Collection[Group]) -> None:
         """Raises StorageFailed where what one of `groups` has processed of these can't be read."""

@@ -7,7 +7,8 @@ Invariant: where positions are to be is in the store before anybody is told to c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -32,6 +33,7 @@ from headgate.model.groups_api import (
 from headgate.model.http import Request, Response, Route, json_response
 from headgate.ports.checkpoints import CheckpointStore
 from headgate.ports.log import Extent, LogReader
+from headgate.services.coordinator.putting_back import put_back
 from headgate.services.coordinator.term import Term
 from headgate.telemetry import LogLine
 
@@ -129,7 +131,8 @@ class GroupRoutes:
         planned = regrouping.plan(group, positions, wanted)
         if not body.dry_run:
             heads = {number: extent.head for number, extent in extents.items()}
-            await self._note(regrouping.wishes(group, positions, wanted, heads))
+            noting = _Noting(self._checkpoints, positions, term.cluster.groups.epochs(group))
+            await noting.note(regrouping.wishes(group, positions, wanted, heads))
             await term.apply(lambda _: term.cluster.regroup(group.id, wanted.keys()))
             log.warning(LogLine.GROUP_RESET, group=group.id, to=body.to)
         return json_response(
@@ -159,16 +162,32 @@ class GroupRoutes:
             for number, first in zip(extents, firsts, strict=True)
         }
 
-    async def _note(self, wishes: Sequence[Wish]) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _Noting:
+    """`claimed` are the positions that somebody has, `epochs` those of the targets by name."""
+
+    checkpoints: CheckpointStore
+    claimed: Container[PartitionRef]
+    epochs: Mapping[str, int]
+
+    async def note(self, wishes: Sequence[Wish]) -> None:
         for begin in range(0, len(wishes), NOTED_AT_ONCE):
             some = wishes[begin : begin + NOTED_AT_ONCE]
             await asyncio.gather(*map(self._noted, some))
 
     async def _noted(self, wish: Wish) -> None:
         if wish.goes_ahead:
-            await self._checkpoints.put_ahead(wish.ref, wish.to)
-        else:
-            await self._checkpoints.put_back(wish.ref, wish.to, wish.until)
+            await self.checkpoints.put_ahead(wish.ref, wish.to)
+            return
+        await put_back(
+            self.checkpoints,
+            wish.ref,
+            wish.to,
+            wish.until,
+            claimed=self.claimed,
+            epoch=self.epochs.get(wish.ref.topic, 0),
+        )
 
 
 def _targets(state: State, group: Group) -> list[GroupTarget]:

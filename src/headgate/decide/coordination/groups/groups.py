@@ -83,6 +83,15 @@ class Groups:
             for number in range(group.targets)
         )
 
+    def epochs(self, group: Group) -> dict[str, int]:
+        """Under which each of its targets was given out last, by the names of the targets."""
+        owners = self.targets.owners
+        return {
+            group.target_name(ref.partition): owners[ref].epoch
+            for ref in group.refs()
+            if ref in owners
+        }
+
     def strangers(self) -> list[Owner]:
         """What belongs to consumers that nobody has announced since this coordinator started."""
         return [

@@ -47,8 +47,9 @@ class PlannedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Where one position is to be; `until`: records up to there may have been processed, where it
-    goes back. One that is there already has it noted all the same: an earlier wish is over."""
+    """Where one position is to be; `until`: records up to there may have been processed. One that
+    is there already has it noted all the same: an earlier wish is over, and what was processed
+    ahead of it comes again."""
 
     ref: PartitionRef
     to: int
@@ -113,7 +114,7 @@ def wishes(
 ) -> list[Wish]:
     """What to note where."""
     return [
-        Wish(ref, to, now, heads[partition] if to < now else now)
+        Wish(ref, to, now, max(now, heads[partition]))
         for partition, to in sorted(wanted.items())
         for ref in group.position_refs(partition)
         for now in [_now(group, ref, positions)]

@@ -64,7 +64,8 @@ def fence(state: State, owners: Collection[Owner]) -> FenceCheckpoints:
         for ref, reset in resets.items()
         if (topic := state.topics.get(ref.topic)) is not None
     }
-    return FenceCheckpoints(tuple(owners), resets, again, groups, behind)
+    epochs = {name: epoch for one in groups for name, epoch in state.groups.epochs(one).items()}
+    return FenceCheckpoints(tuple(owners), resets, again, groups, behind, epochs)
 
 
 def claimed_at_last(state: State, owner: Owner) -> None:

@@ -1,0 +1,34 @@
+"""Notes where an operator wants the positions of consumer groups, for whoever claims them next.
+
+Whoever has a target claims its position in a partition that the topic got later only with the first
+thing that it saves of it, and may have processed a lot by then. Invariant: before such a position
+is put back it is claimed for them, under the epoch that they have. Otherwise what they save last
+would be its first claim, and take the wish with it; and nobody would know that something was
+processed ahead of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Container
+
+from headgate.errors import Fenced
+from headgate.model.event import Fence, PartitionRef
+from headgate.ports.checkpoints import CheckpointStore
+
+
+async def put_back(
+    checkpoints: CheckpointStore,
+    ref: PartitionRef,
+    settled: int,
+    until: int,
+    *,
+    claimed: Container[PartitionRef],
+    epoch: int,
+) -> None:
+    """`claimed` are the positions that somebody has, `epoch` is the last that the target of this
+    one was given out under; 0: it never was."""
+    if epoch and ref not in claimed:
+        with contextlib.suppress(Fenced):  # somebody newer has claimed it just then
+            await checkpoints.claim(ref, Fence(epoch))
+    await checkpoints.put_back(ref, settled, until)
