@@ -27,6 +27,7 @@ TOKENS = (
     token("elsewhere", "read:letters on other", "write:letters on other"),
     token("writes", "write:letters"),
     token("all", "read:letters", "write:letters"),
+    token("shop", "read:letters on flights where _collection == 'shop' && tenant == 'mine'"),
     token("but", "read:letters", "deny read:letters where tenant == 'theirs'"),
 )
 BASE = "/v1/dead-letters"
@@ -105,6 +106,18 @@ async def test_whoever_reads_letters_sees_those_of_their_grant(api: Api, who: st
             continue
         never = (await api.ask(who, "GET", f"{BASE}/99")).body.replace(b"99", b"N")
         assert (answer.status, answer.body.replace(b"%d" % wanted, b"N")) == (404, never)
+
+
+async def test_what_is_about_a_whole_collection_is_there_unless_the_grant_excludes_that() -> None:
+    api = Api()
+    for seq, collection in enumerate(("shop", "theirs"), start=1):
+        event = Delivery(
+            "flights", 0, seq, f"e{seq}", None, collection, "drop", msgspec.Raw(b"null"), ("s1",), 1
+        )
+        one = NewLetter("g1", "dead", "rejected", event)
+        await api.store.put([one], {one.fenced_by: Fence(1)}, now_ms=1)
+    listed = await api.json("shop", "GET", BASE)
+    assert [one["id"] for one in listed["letters"]] == [1]
 
 
 CHANGED = {"mine": {MINE}, "claimless": set(), "elsewhere": {OTHERS}, "writes": {1, 2, 3}}

@@ -17,7 +17,7 @@ from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.model.control.from_coordinator import AssignTargets
 from headgate.model.control.to_coordinator import JoinGroup
 from headgate.model.delivery import Delivery
-from headgate.model.event import Fence, PartitionRef
+from headgate.model.event import Fence, Op, PartitionRef
 from headgate.model.groups import Group, group_id
 from headgate.model.letters import NewLetter
 from headgate.model.topology import Owner
@@ -27,11 +27,18 @@ from tests.written_log import TOPIC
 
 MINE, THEIRS = {"tenant": "mine"}, {"tenant": "theirs"}
 BY_TENANT = "where tenant == claims.tenant"
+OF_SHOP = "_collection == 'shop' && tenant == 'mine'"
 TOKENS = (
     token("mine", f"subscribe {BY_TENANT}", f"consume {BY_TENANT}", tenant="mine"),
     token("theirs", f"subscribe {BY_TENANT}", f"consume {BY_TENANT}", tenant="theirs"),
     token("all", "subscribe", "consume", "read:topics"),
     token("other", "subscribe on other"),
+    token(
+        "shop",
+        f"consume where {OF_SHOP}",
+        f"subscribe where {OF_SHOP}",
+        "read:topics",
+    ),
 )
 REF = PartitionRef(TOPIC, 0)
 
@@ -187,6 +194,23 @@ async def test_the_message_browser(guarded: World) -> None:
     assert len((await _records(guarded, "all", "limit=50"))["records"]) == 5
 
 
+async def test_the_browser_shows_what_is_about_whole_collections_of_the_grant(
+    guarded: World,
+) -> None:
+    about: list[tuple[Op, str, Any]] = [
+        ("drop", "shop", None),
+        ("drop", "theirs", None),
+        ("rename", "theirs", {"to": "theirs-too"}),
+        ("rename", "theirs", {"to": "shop"}),
+        ("lost", "", None),
+    ]
+    for op, collection, document in about:
+        guarded.log.append(document, op=op, collection=collection)
+    shown = await _records(guarded, "shop", "limit=50")
+    assert [one["seq"] for one in shown["records"]] == [5, 4, 1]
+    assert "theirs-too" not in json.dumps(shown)
+
+
 async def test_no_filter_fails_on_what_the_browser_hides(guarded: World) -> None:
     for document in ({**THEIRS, "n": "a"}, {**MINE, "n": 1}):
         guarded.log.append(document)
@@ -318,6 +342,44 @@ async def test_a_letter_of_what_has_left_tells_only_who_was_shown_it_before() ->
         assert (told["type"], told["seq"], told["document"]) == ("left", 2, None)
         await until(lambda: letters_of(letters)[0].state == "dead")
         assert "exclude it" in letters_of(letters)[0].error
+
+
+async def test_a_letter_about_a_whole_collection_is_sent_again_unless_the_grant_excludes_that() -> (
+    None
+):
+    letters = MemoryLetterStore()
+    async with running(
+        make_principals=lambda machine: knowing(machine, *TOKENS), letters=letters
+    ) as world:
+        target = Group(GROUP, TOPIC, "g", 1).target_name(0)
+        for collection in ("theirs", "shop"):
+            record = world.log.append(None, op="drop", collection=collection)
+            made = msgspec.structs.replace(world.lanes.delivery(record, (target,)), epoch=1)
+            one = NewLetter(target, "dead", "failed", made)
+            await letters.put([one], {one.fenced_by: Fence(1)}, now_ms=1)
+        await letters.revive([1, 2], now_ms=2)
+        shop = await _assigned(world, "shop", None, starts=(2,))
+        told = await shop.next()
+        assert (told["type"], told["op"], told["seq"]) == ("event", "drop", 2)
+        await until(lambda: letters_of(letters)[0].state == "dead")
+        assert "exclude it" in letters_of(letters)[0].error
+
+
+async def test_a_letter_without_its_document_says_that_and_not_that_grants_exclude_it() -> None:
+    letters = MemoryLetterStore()
+    async with running(
+        make_principals=lambda machine: knowing(machine, *TOKENS), letters=letters
+    ) as world:
+        target = Group(GROUP, TOPIC, "g", 1).target_name(0)
+        lost = Delivery(
+            TOPIC, 0, 1, "", None, "", "update", msgspec.Raw(b"null"), (target,), 1
+        )  # fmt: skip
+        one = NewLetter(target, "dead", "failed", lost)
+        await letters.put([one], {one.fenced_by: Fence(1)}, now_ms=1)
+        await letters.revive([1], now_ms=2)
+        await _assigned(world, "mine", None)
+        await until(lambda: letters_of(letters)[0].state == "dead")
+        assert "document is lost" in letters_of(letters)[0].error
 
 
 def letters_of(store: MemoryLetterStore) -> list[Any]:

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from headgate.decide.access.deciding import enforced, knows_topic, may
+from headgate.decide.connectors.whole_collection import collections_of
+from headgate.decide.delivery.gaps import is_marker
 from headgate.decide.filter.plan import Filter
 from headgate.decide.filter.record_fields import with_record_fields
 from headgate.errors import Forbidden
 from headgate.model.access import EVERY, Action, Principal
-from headgate.model.event import Record
+from headgate.model.delivery import Delivery
+from headgate.model.event import WHOLE_COLLECTION, Record
 from headgate.model.letters import Letter
 from headgate.model.topology import Topology
 
@@ -35,7 +38,8 @@ def routed_by(principal: Principal, topology: Topology) -> Topology:
 
 
 def shows(shown: Filter | None, document: bytes, key: str | None, collection: str) -> bool:
-    """Whether a grant's filter, if there is one, lets a record with that document be seen."""
+    """Whether a grant's filter, if there is one, lets a record with that document be seen: one that
+    has a document."""
     if shown is None:
         return True
     try:
@@ -45,9 +49,19 @@ def shows(shown: Filter | None, document: bytes, key: str | None, collection: st
     return shown.matches(decoded)
 
 
+def shows_event(shown: Filter | None, event: Record | Delivery) -> bool:
+    """The same for an event as a whole. What is about a whole collection is hidden where that is
+    excluded; that an origin has lost changes is for everybody on the topic."""
+    if shown is None or is_marker(event):
+        return True
+    if event.op in WHOLE_COLLECTION:
+        return not shown.excludes(*collections_of(event.op, event.collection, event.document))
+    return shows(shown, bytes(event.document), event.key, event.collection)
+
+
 def without_hidden(shown: Filter | None, record: Record) -> Record | None:
     """The record as the principal may see it: not at all, or without its earlier state."""
-    if not shows(shown, record.document, record.key, record.collection):
+    if not shows_event(shown, record):
         return None
     if record.earlier and not shows(shown, record.earlier, record.key, record.collection):
         return msgspec.structs.replace(record, earlier=None)
@@ -87,5 +101,4 @@ class Sight:
             except Forbidden:  # a claim is missing: it sees nothing of that topic
                 return False
             self._filters[event.topic] = None if limit is None else limit.filter
-        shown = self._filters[event.topic]
-        return shows(shown, bytes(event.document), event.key, event.collection)
+        return shows_event(self._filters[event.topic], event)

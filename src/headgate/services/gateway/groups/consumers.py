@@ -305,12 +305,12 @@ class Consumers:
             targets = self._targets_of(group)
             for letter in letters:
                 target = targets.get(letter.gateway_id)
-                if target is not None and not await target.may_see(letter):
-                    await target.bury_again(letter, EXCLUDED)
-                elif target is not None and letter.delivery.event_id:
-                    target.send_again(letter)
-                elif target is not None:
+                if target is not None and not letter.delivery.event_id:
                     await target.bury_again(letter, WITHOUT_DOCUMENT)
+                elif target is not None and not await target.may_see(letter):
+                    await target.bury_again(letter, EXCLUDED)
+                elif target is not None:
+                    target.send_again(letter)
                 elif not group.has_target(letter.gateway_id):
                     await self._letters.bury_stranded(letter, error=_nobodys(letter, group))
             if not letters:

@@ -21,7 +21,6 @@ from headgate.decide.browsing.merging import BrowseRead, Item, Merge, size_bytes
 from headgate.decide.browsing.places import partitions_of, places, resumed
 from headgate.decide.browsing.question import PARAMETERS, BrowseQuestion, question_of
 from headgate.decide.browsing.showing import Masks, Wanted, described
-from headgate.decide.delivery.gaps import is_marker
 from headgate.decide.feed.start_positions import Since
 from headgate.decide.filter.plan import Filter, compile_filter
 from headgate.decide.pacing import Pace
@@ -34,7 +33,7 @@ from headgate.model.browse_api import (
     BrowseStop,
     MissingRecords,
 )
-from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
+from headgate.model.event import PartitionRef, Record
 from headgate.model.http import Parameter, Request, Response, Route, json_response
 from headgate.model.topology import Topic, Topology
 from headgate.ports.log import Extent, LogReader
@@ -254,9 +253,7 @@ class _Look:
             self.records.append(described(shown, masked))
 
     def _seen(self, record: Record) -> Record | None:
-        """As whoever asks may see it. What is about a whole collection shows no document."""
-        if self._allowed is None or record.op in WHOLE_COLLECTION or is_marker(record):
-            return record
+        """As whoever asks may see it."""
         return without_hidden(self._allowed, record)
 
 

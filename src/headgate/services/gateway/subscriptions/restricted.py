@@ -7,7 +7,7 @@ also where the grant excludes its new state; of that the subscriber is told the 
 
 from __future__ import annotations
 
-from headgate.decide.access.showing import shows
+from headgate.decide.access.showing import shows, shows_event
 from headgate.decide.feed.feed import Delivered, Feed, Read
 from headgate.decide.filter.plan import Filter
 from headgate.model.delivery import Delivery
@@ -56,8 +56,7 @@ class RestrictedSubscription(LiveSubscription):
         super().replayed(read, through_seq, seen)
 
     def may_see(self, delivery: Delivery) -> bool:
-        document = bytes(delivery.document)
-        return shows(self._shown, document, delivery.key, delivery.collection)
+        return shows_event(self._shown, delivery)
 
     def _seen(self, message: bytes) -> bytes:
         if kind_of(message) != "left":
