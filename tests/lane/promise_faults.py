@@ -76,8 +76,13 @@ class Faults:
         await self.calm_down()
 
     def watch(self) -> None:
-        """Where a lane has ended, another one is started, as Spark does."""
+        """Where a lane has ended, another one is started, as Spark does; and for what one could not
+        claim, as the coordinator sees to."""
         world = self.world
+        for ref, run in list(world.owner.items()):
+            if ref in run.unclaimed and not run.killed and not run.life.done():
+                run.unclaimed.discard(ref)
+                world.start([ref], higher="attempt")
         for run in list(dict.fromkeys(world.owner.values())):
             if run.life.done() and not run.killed:
                 refs = [ref for ref, owner in world.owner.items() if owner is run]

@@ -117,6 +117,8 @@ class Run:
     revision: int = 0
     claimed: set[PartitionRef] = field(default_factory=set)
     released: set[PartitionRef] = field(default_factory=set)
+    unclaimed: set[PartitionRef] = field(default_factory=set)
+    """What it could not claim when it began, and doesn't try again."""
     killed: bool = False
 
 
@@ -196,7 +198,10 @@ class PromiseWorld:
             assert run.session is not None
             run.session.push(from_coordinator.ClaimNow(message.number))
         elif isinstance(message, to_coordinator.Claimed):
-            run.claimed |= {owner.ref for owner in message.owners}
+            owners = {owner.ref for owner in message.owners}
+            if not run.claimed:
+                run.unclaimed = run.fences.keys() - owners
+            run.claimed |= owners
         elif isinstance(message, to_coordinator.Released):
             run.released |= {owner.ref for owner in message.owners}
 
