@@ -993,6 +993,27 @@ def test_what_retention_took_from_the_beginning_is_no_loss_of_history() -> None:
     assert driver.said[-1]["positions"] == {"0": 2}
 
 
+def test_what_does_not_come_any_more_is_told_though_the_last_of_it_was_processed() -> None:
+    """The first event was wanted later, when retention took both."""
+    membership, driver = joined("manual")
+    first, second = take(driver), take(driver)
+    driver.do(membership.ack(second, driver.now_s))
+    driver.do(membership.nack(first, 30.0, driver.now_s))
+    driver.lose()
+    driver.gateway.logs["a"] = 0
+    while driver.go_on():
+        pass
+    resync = {"type": "resync", "subscription": "", "topic": "a", "partition": 0, "after": 0}
+    driver.send(resync | {"from": 3, "reason": "retention", "target": 0, "epoch": 2})
+    while driver.go_on():
+        pass
+    told = driver.take()
+    assert isinstance(told, Resync)
+    assert driver.gateway.groups["g"].settled == 0, "the user hasn't heard it yet"
+    driver.do(membership.ack(told, driver.now_s))
+    assert driver.said[-1]["positions"] == {"0": 2}
+
+
 def test_what_was_processed_of_a_group_that_was_made_anew_says_nothing_about_it() -> None:
     membership, driver = joined()
     take(driver), take(driver)

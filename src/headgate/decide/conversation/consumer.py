@@ -468,7 +468,8 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         if isinstance(item, Resync) and self._goes_back(item):
             self._hands.goes_back(share.target, partition, seq, epoch=share.epoch)
         share.hand_out(partition, seq)
-        if self._hands.is_new((share.target, partition, seq)):
+        place, is_resync = (share.target, partition, seq), isinstance(item, Resync)
+        if self._hands.is_new(place, stands_for_others=is_resync):
             return True
         self._process(share, partition, seq)
         return False

@@ -91,13 +91,16 @@ class Hands:
         target, partition, seq = place
         return place in self._processed or seq <= self._done.get((target, partition), 0)
 
-    def is_new(self, place: Place) -> bool:
-        """Whether it is to be handed out; False: it is processed already."""
+    def is_new(self, place: Place, *, stands_for_others: bool = False) -> bool:
+        """Whether it is to be handed out; False: it is processed already. One that
+        `stands_for_others` says that nothing up to there comes: that the last of those was
+        processed ahead of the others means nothing for it."""
         target, partition, seq = place
         self._held.discard(place)
         if place in self._processed:
             self._processed.discard(place)
-            return False
+            if not stands_for_others:
+                return False
         return seq > self._done.get((target, partition), 0)
 
     def goes_back(self, target: int, partition: int, seq: int, *, epoch: int) -> None:
