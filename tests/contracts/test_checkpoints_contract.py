@@ -363,6 +363,18 @@ async def test_a_position_is_put_back_and_never_forward(
     assert await store.claim(OF_GROUP, Fence(3)) == expected
 
 
+@pytest.mark.parametrize("last", [3, 6, 10])
+async def test_what_is_wanted_instead_counts(positions: Opened, last: int) -> None:
+    """Not for what was processed: that stays so, wherever it was wanted before."""
+    store = positions.checkpoints()
+    await store.claim(OF_GROUP, Fence(1))
+    await store.save(OF_GROUP, Fence(1), 10, Tally())
+    await store.put_back(OF_GROUP, 4, 15)
+    await store.put_back(OF_GROUP, last, 10, instead=True)
+    found = await store.claim(OF_GROUP, Fence(2))
+    assert found == Position(last, again_to=10 if last < 10 else 0, ahead_to=15)
+
+
 async def test_nobody_has_to_go_back_who_never_began(positions: Opened) -> None:
     store = positions.checkpoints()
     await store.put_back(OF_GROUP, 4, 10)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -93,6 +94,11 @@ def shared(scenario: Callable[[Shared], Awaitable[None]], **options: Any) -> Non
     run_virtual(run())
 
 
+def time_of(wall_ms: int) -> str:
+    seconds, rest = divmod(wall_ms, 1_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03}Z"
+
+
 def once() -> dict[str, list[int]]:
     return {f"key-{k}": [n for n in range(9) if n % 3 == k] for k in range(3)}
 
@@ -120,13 +126,9 @@ def test_what_was_appended_since_a_time_comes_again() -> None:
     async def scenario(group: Shared) -> None:
         await group.join()
         await group.produce(*range(6))
-        since_ms = group.made.now_ms()
+        since = time_of(group.made.now_ms())
         await group.produce(6, 7, 8)
-        seconds, rest = divmod(since_ms, 1_000)
-        from datetime import UTC, datetime
-
-        text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        await group.reset(f"{text}.{rest:03}Z")
+        await group.reset(since)
         assert group.numbers == {f"key-{k}": [*once()[f"key-{k}"], 6 + k] for k in range(3)}, (
             "only what came after it"
         )
@@ -264,6 +266,28 @@ def test_what_was_wanted_before_a_crash_can_be_wanted_again() -> None:
         await asyncio.sleep(60.0)
         await group.reset("earliest")
         assert group.numbers == twice()
+
+    shared(scenario)
+
+
+@pytest.mark.parametrize("undone", ["latest", "a time"])
+def test_of_two_wishes_that_nobody_has_taken_up_the_last_counts(undone: str) -> None:
+    """The group has no consumer at the moment, as where one stops it to reset it."""
+
+    async def scenario(group: Shared) -> None:
+        await group.join()
+        await group.produce(*range(6))
+        since = time_of(group.made.now_ms())
+        await group.produce(6, 7, 8)
+        await group.made.leave("consumer 0")
+        await group.reset("earliest")
+        await group.reset("latest" if undone == "latest" else since)
+        await group.join()
+        again = [] if undone == "latest" else [6, 7, 8]
+        assert group.numbers == {
+            key: [*numbers, *[n for n in again if f"key-{n % 3}" == key]]
+            for key, numbers in once().items()
+        }
 
     shared(scenario)
 

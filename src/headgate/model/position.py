@@ -65,6 +65,12 @@ class Position(msgspec.Struct, frozen=True):
     ahead_to: int = 0
 
     @property
+    def is_back(self) -> bool:
+        """Whether it was further than it is, before its log lost its history or an operator put it
+        back."""
+        return max(self.redeliver_to, self.again_to) > self.settled
+
+    @property
     def repeated(self) -> int:
         """By how many records operators have put it back so far. Whoever reads on leaves that as it
         is, so it names the last reset that brings records again."""

@@ -57,14 +57,17 @@ class CheckpointStore(Protocol):
         higher fence holds it.
         """
 
-    async def put_back(self, ref: PartitionRef, settled: int, until: int) -> None:
+    async def put_back(
+        self, ref: PartitionRef, settled: int, until: int, *, instead: bool = False
+    ) -> None:
         """An operator wants the records after `settled` again, of a position of a consumer group;
         those up to `until` may have been processed.
 
         Its holder goes on as before; whoever claims it under a higher fence begins there, if it is
         further by then (`Position.again_to`), and learns in any case of what was processed ahead of
-        it (`Position.ahead_to`). Wanted twice, the lower and the further one count. Nothing happens
-        where nobody has claimed it yet. Durable on return.
+        it (`Position.ahead_to`). Wanted twice, the lower and the further one count, but where this
+        is wanted `instead` of the lower one. Nothing happens where nobody has claimed it yet.
+        Durable on return.
         """
 
     async def put_ahead(self, ref: PartitionRef, settled: int) -> None:

@@ -25,6 +25,14 @@ def test_one_without_a_position_is_where_the_group_began() -> None:
     assert (one.lowest, one.highest, one.repeats_max, one.skips_max) == (5, 5, 0, 0)
 
 
+def test_one_that_was_put_back_to_the_beginning_is_there() -> None:
+    """And not where the group began."""
+    positions = dict.fromkeys(GROUP.position_refs(0), Position(0, again_to=10))
+    [one] = plan(GROUP, positions, {0: 4})
+    assert (one.lowest, one.highest, one.skips_max) == (0, 0, 4)
+    assert all(wish.goes_ahead for wish in wishes(GROUP, positions, {0: 4}, {0: 30}))
+
+
 def test_each_position_goes_its_way() -> None:
     found = wishes(GROUP, POSITIONS, {0: 7}, {0: 30})
     first, second = GROUP.position_refs(0)

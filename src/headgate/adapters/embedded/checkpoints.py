@@ -95,8 +95,10 @@ class EmbeddedCheckpointStore:
             ref, lambda stored: put(stored, ref, fence, settled=settled, resync=resync)
         )
 
-    async def put_back(self, ref: PartitionRef, settled: int, until: int) -> None:
-        await self._change(ref, lambda stored: wanted_back(stored, settled, until))
+    async def put_back(
+        self, ref: PartitionRef, settled: int, until: int, *, instead: bool = False
+    ) -> None:
+        await self._change(ref, lambda stored: wanted_back(stored, settled, until, instead=instead))
 
     async def put_ahead(self, ref: PartitionRef, settled: int) -> None:
         await self._change(ref, lambda stored: wanted_ahead(stored, settled))

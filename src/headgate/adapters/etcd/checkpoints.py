@@ -80,10 +80,12 @@ class EtcdCheckpointStore:
             what=f"resetting the position of {ref}",
         )
 
-    async def put_back(self, ref: PartitionRef, settled: int, until: int) -> None:
+    async def put_back(
+        self, ref: PartitionRef, settled: int, until: int, *, instead: bool = False
+    ) -> None:
         await self._change(
             ref,
-            lambda stored: wanted_back(stored, settled, until),
+            lambda stored: wanted_back(stored, settled, until, instead=instead),
             what=f"putting back the position of {ref}",
         )
 

@@ -57,8 +57,10 @@ class MemoryCheckpointStore:
         self.stored[ref] = put(stored, ref, fence, settled=settled, resync=resync)
         await asyncio.sleep(0)
 
-    async def put_back(self, ref: PartitionRef, settled: int, until: int) -> None:
-        self.stored[ref] = wanted_back(self.stored.get(ref), settled, until)
+    async def put_back(
+        self, ref: PartitionRef, settled: int, until: int, *, instead: bool = False
+    ) -> None:
+        self.stored[ref] = wanted_back(self.stored.get(ref), settled, until, instead=instead)
         await asyncio.sleep(0)
 
     async def put_ahead(self, ref: PartitionRef, settled: int) -> None:

@@ -127,12 +127,14 @@ class MongoCheckpointStore:
                     return
             raise _contended(ref, "resetting")
 
-    async def put_back(self, ref: PartitionRef, settled: int, until: int) -> None:
+    async def put_back(
+        self, ref: PartitionRef, settled: int, until: int, *, instead: bool = False
+    ) -> None:
+        is_first: Document = {"$or": [_NOT_WANTED_BACK, {"back_to": {"$gt": settled}}]}
         async with self._errors(f"putting back the position of {ref}"):
             await self._positions.update_one({"_id": _key(ref)}, {"$max": {"ahead_to": until}})
             await self._positions.update_one(
-                {"_id": _key(ref), "$or": [_NOT_WANTED_BACK, {"back_to": {"$gt": settled}}]},
-                {"$set": {"back_to": settled}},
+                {"_id": _key(ref), **({} if instead else is_first)}, {"$set": {"back_to": settled}}
             )
             await self._positions.update_one({"_id": _key(ref)}, {"$set": {"skip_to": 0}})
 

@@ -129,11 +129,15 @@ def _gone_back(stored: Checkpoint) -> Checkpoint:
     )
 
 
-def wanted_back(stored: Checkpoint | None, settled: int, until: int) -> Checkpoint:
+def wanted_back(
+    stored: Checkpoint | None, settled: int, until: int, *, instead: bool
+) -> Checkpoint:
     """What to store when an operator wants what follows `settled` again, up to `until`, whoever
-    holds it. Who never held it has processed nothing ahead of it."""
+    holds it, maybe `instead` of what was wanted before. Who never held it has processed nothing
+    ahead of it."""
     held = stored or Checkpoint(0, 0, 0, settled=0)
-    back_to = settled if held.back_to == NOWHERE else min(settled, held.back_to)
+    is_first = instead or held.back_to == NOWHERE
+    back_to = settled if is_first else min(settled, held.back_to)
     ahead_to = max(held.ahead_to, until) if held.epoch else 0
     return msgspec.structs.replace(held, back_to=back_to, ahead_to=ahead_to, skip_to=0)
 

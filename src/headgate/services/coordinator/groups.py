@@ -187,6 +187,7 @@ class _Noting:
             wish.until,
             claimed=self.claimed,
             epoch=self.epochs.get(wish.ref.topic, 0),
+            instead=True,
         )
 
 

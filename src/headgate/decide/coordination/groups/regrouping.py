@@ -124,7 +124,9 @@ def wishes(
 def _now(group: Group, ref: PartitionRef, positions: Mapping[PartitionRef, Position]) -> int:
     """Where a target begins if nothing is changed."""
     stored = positions.get(ref, Position())
-    return stored.settled or group.begins_after(ref.partition)
+    if stored.settled or stored.is_back:
+        return stored.settled
+    return group.begins_after(ref.partition)
 
 
 def _short(group_id: str) -> str:

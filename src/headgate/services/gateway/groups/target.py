@@ -128,7 +128,7 @@ class Target:
         }
         # One that was put back, and isn't where it had been, may not have been told of it: its
         # consumer takes records for those it had, whoever has acknowledged some since.
-        gone_back = {n: one.settled for n, one in found.items() if _is_back(one)}
+        gone_back = {n: one.settled for n, one in found.items() if one.is_back}
         # So does one that has processed some ahead of where it stands.
         told = {n: starts[n] for n, one in found.items() if one.ahead_to > starts[n]}
         lost = {n for n, one in found.items() if one.redeliver_to > one.settled}
@@ -177,7 +177,7 @@ class Target:
     def _start(self, partition: int, position: Position, since: Mapping[int, int]) -> int:
         """Where the group begins means nothing to one that has a position, or was put back to 0,
         nor where the topic got the partition later: `since` says with which record."""
-        if position.settled or _is_back(position):
+        if position.settled or position.is_back:
             return position.settled
         if partition >= len(self._group.starts):
             return since.get(partition, 0)
@@ -460,12 +460,6 @@ class Target:
         """It was ours then. An answer that was long under way says nothing of the time since it was
         asked for."""
         self._confirmed_s = max(at_s, self._confirmed_s)
-
-
-def _is_back(position: Position) -> bool:
-    """Whether it was further than it is, before its log lost its history or an operator put it
-    back."""
-    return max(position.redeliver_to, position.again_to) > position.settled
 
 
 def _any_tried(positions: Iterable[Position]) -> bool:
