@@ -151,6 +151,13 @@ class TestSinceThen:
         assert since_then({0: 6}, topic, grown) == {0: 6, 1: 1, 2: 1}
         assert since_then({0: 6, 1: 3}, topic, grown) == {0: 6, 1: 3, 2: 1}
 
+    def test_one_that_never_came_is_left_out_where_nothing_of_it_was_seen(self) -> None:
+        """Its repartition was given up behind the moment when the positions were saved."""
+        topic = Topic("flights", 2)
+        assert since_then({0: 6, 1: 8, 2: 1}, topic, {}) == {0: 6, 1: 8}
+        assert since_then({0: 6, 1: 8, 2: 2}, topic, {}) == {0: 6, 1: 8, 2: 2}, "and is refused"
+        assert since_then({5: 1}, topic, {}) == {5: 1}, "and is refused: nobody ever saved that"
+
     def test_what_is_gone_of_a_partition_to_come_is_not_passed_over(self) -> None:
         """Whether its first records or all that it had: nobody can have seen them."""
         topic = Topic("flights", 1, repartition=Repartition(3, "announced", 7))

@@ -117,9 +117,15 @@ def since_then(start: Start, topic: Topic, stretches: Mapping[int, Stretch]) -> 
     may write to them before it is known here that they are there. Of one that is entirely new that
     is 1, though the log may not have it any more (`gaps`): what a former topic of this name had
     can't be told from what it has lost, and to be told too much is better than to miss something.
+
+    A partition that isn't there, and of which nothing was seen, was once to come: the repartition
+    was given up, or this gateway hasn't heard of it yet. Should it come, it begins like the others.
     """
     if not isinstance(start, dict):
         return start
+    there = {ref.partition for ref in topic.all_refs()}
+    if not there.isdisjoint(start):
+        start = {number: seq for number, seq in start.items() if number in there or seq > 1}
     ends = {ref.partition: last for ref, last in boundaries(topic).items()}
     most = 0 if topic.repartition is None else topic.repartition.to
     known = (topic.original or topic.partitions) + len(topic.begins)

@@ -214,6 +214,12 @@ class Subscriptions:
         wanted = await self.found(question.start, topic)
         extents = await self.extents(topic)
         start = since_then(wanted, topic, extents)
+        if isinstance(start, dict) and not self.are_known and start.keys() - extents.keys():
+            raise errors.NotNow(
+                f"this gateway hears from no coordinator, and doesn't know all partitions of "
+                f"{topic.name} that `from` names; try again, or at another gateway",
+                topic=topic.name,
+            )
         starts = starts_after(start, extents, topic.name)
         self._check_room()
         if topic.name in _deleted(self._control.topology):
