@@ -74,6 +74,21 @@ def test_text_that_is_no_utf8_ends_nothing() -> None:
     assert to_json(bson.decode(wrong, CODEC)) == b'{"v":"\\\\xff"}'
 
 
+@pytest.mark.parametrize(
+    ("bits", "written"),
+    [
+        pytest.param(6176 << 113 | 10**34, "0", id="one digit more than there are"),
+        pytest.param(1 << 127 | 1297 << 113 | (1 << 113) - 1, "-0E-4879", id="all of them"),
+    ],
+)
+def test_a_decimal_of_too_many_digits_is_the_zero_that_mongodb_takes_it_for(
+    bits: int, written: str
+) -> None:
+    """MongoDB stores what a program sends it."""
+    value = Decimal128.from_bid(bits.to_bytes(16, "little"))
+    assert json.loads(to_json({"v": value})) == {"v": {"$numberDecimal": written}}
+
+
 def test_dates_sort_as_texts() -> None:
     dates = [0, 1, 999, 1_000, 1_700_000_000_000, 1_700_000_000_001, 253_402_300_799_999]
     texts = [json.loads(to_json({"v": DatetimeMS(ms)}))["v"]["$date"] for ms in dates]

@@ -16,6 +16,7 @@ import base64
 import math
 from collections.abc import Callable
 from datetime import date, timedelta
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -36,6 +37,7 @@ Document = dict[str, Any]
 
 _EPOCH = date(1970, 1, 1)
 _YEAR_10000_MS = 253_402_300_800_000
+_DECIMAL_DIGITS = (1 << 113) - 1
 _OPTIONS = (("i", 2), ("l", 4), ("m", 8), ("s", 16), ("u", 32), ("x", 64))
 """Options of a regular expression, in the order that extended JSON wants; the flags are re's."""
 
@@ -92,6 +94,15 @@ def _binary(value: Binary) -> Document:
     return {"$binary": {"base64": encoded, "subType": f"{value.subtype:02x}"}}
 
 
+def _decimal(value: Decimal128) -> Document:
+    bits = int.from_bytes(value.bid, "little")
+    if bits >> 125 & 3 == 3 or bits & _DECIMAL_DIGITS < 10**34:
+        return {"$numberDecimal": str(value)}
+    # More digits than there are, which PyMongo can't write: to MongoDB that is a zero.
+    zero = Decimal((bits >> 127, (0,), (bits >> 113 & 0x3FFF) - 6176))
+    return {"$numberDecimal": str(zero)}
+
+
 def _code(value: Code) -> Document:
     code: Document = {"$code": str(value)}
     return code if value.scope is None else {**code, "$scope": value.scope}
@@ -108,7 +119,7 @@ _WRITTEN: dict[type, Callable[[Any], object]] = {
     Int64: int,
     DatetimeMS: _date,
     Binary: _binary,
-    Decimal128: lambda value: {"$numberDecimal": str(value)},
+    Decimal128: _decimal,
     Timestamp: lambda value: {"$timestamp": {"t": value.time, "i": value.inc}},
     Code: _code,
     Regex: _regex,
