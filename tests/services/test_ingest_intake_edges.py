@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from headgate.adapters.memory.origin import MemoryHistory, MemoryOrigin
 from headgate.decide.produce.placement import partition_of
-from headgate.errors import StorageFailed
+from headgate.errors import OriginUnavailable, StorageFailed
+from headgate.model.control.reports import ConnectorReports
 from headgate.model.event import Event, PartitionRef
 from headgate.model.intake import IntakeMark
 from headgate.model.topology import Owner, Topic
@@ -475,6 +476,85 @@ def test_clocks_that_jump_lose_and_repeat_nothing() -> None:
         said = await stage.until_state("running")
         assert (said.lag_ms or 0) >= 0
         stage.judge(stage.history.changes)
+        await stage.stop()
+
+    run_virtual(scenario())
+
+
+class _Poisoned(MemoryOrigin):
+    """Opens well, and raises at the first change, after a while, whatever `ends_with` is."""
+
+    ends_with: Exception
+
+    @contextlib.asynccontextmanager
+    async def open(self, after: str, *, begin_at: str) -> AsyncIterator[ChangeStream]:  # type: ignore[override]
+        async with super().open(after, begin_at=begin_at) as stream:
+            following = stream.next
+
+            async def next_(patience_s: float = PATIENCE_S) -> Changes:
+                changes = await following(patience_s)
+                if any(one.source == f"{1:012d}" for one in changes.events):
+                    await asyncio.sleep(2)
+                    raise self.ends_with
+                return changes
+
+            stream.next = next_  # type: ignore[method-assign]
+            yield stream
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        pytest.param(ArithmeticError("inexact"), "died of ArithmeticError", id="of what is a bug"),
+        pytest.param(OriginUnavailable("it reports an error"), "reports an error", id="of another"),
+    ],
+)
+def test_a_reader_that_fails_at_the_same_change_again_and_again_is_not_shown_as_running(
+    error: Exception, said: str
+) -> None:
+    """That its origin can be opened each time says nothing: it gets no further."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        stage.origin = type("Poisoned", (_Poisoned,), {"ends_with": error})
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        await stage.until_state("running")
+        stage.history.commit(*(change(number) for number in range(20)))
+        assert said in (await stage.until_state("retrying")).error
+        before, told = stage.opened, len(stage.coordinators[ONE].sent)
+        await asyncio.sleep(60)
+        assert stage.opened > before + 2
+        since = stage.coordinators[ONE].sent[told:]
+        reports = [
+            one for each in since if isinstance(each, ConnectorReports) for one in each.reports
+        ]
+        assert {one.state for one in reports} == {"retrying"}
+        stage.origin = MemoryOrigin
+        await stage.until(lambda: not stage.behind())
+        await stage.until_state("running")
+        stage.judge(stage.history.changes)
+        await stage.stop()
+
+    run_virtual(scenario())
+
+
+def test_one_that_rests_says_that_it_has_begun() -> None:
+    """Who was paused before that was heard would begin anew at now, without a word, where its
+    topics are made anew meanwhile."""
+
+    async def scenario() -> None:
+        stage = Stage()
+        await stage.start(ONE, TWO)
+        await stage.publish()
+        assert (await stage.until_state("running")).begun
+        stage.connector = replace(stage.connector, paused=True)
+        for moves in (False, True):
+            if moves:
+                stage.move_connector(TWO)
+            await stage.publish()
+            await stage.until_state("paused")
+            await stage.until(lambda: (said := stage.report()) is not None and said.begun)
         await stage.stop()
 
     run_virtual(scenario())

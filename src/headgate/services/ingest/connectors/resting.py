@@ -69,7 +69,7 @@ class Resting:
             self._standing.say("paused")
         if not seen.resume:
             return Standing()
-        self._standing.stands_at(seen.resume)
+        self._standing.stands_at(seen)
         origin = self._open_origin()
         try:
             return await origin.standing(of_stream(seen.resume))

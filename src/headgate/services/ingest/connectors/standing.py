@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 from msgspec.structs import replace
 
+from headgate.decide.connectors.plan import ConnectorPlan
 from headgate.decide.connectors.snapshots.places import of_stream
 from headgate.model.connector import (
     Connector,
@@ -34,9 +35,15 @@ class IntakeStanding:
             log.info(LogLine.CONNECTOR_STATE, connector=report.name, state=state, reason=error)
         self.report = replace(report, state=state, error=error, **more)
 
-    def stands_at(self, position: str) -> None:
-        """What is behind that is to be read."""
-        self.report = replace(self.report, position=of_stream(position))
+    def stands_at(self, planned: ConnectorPlan) -> None:
+        """What is behind that is to be read. Where all partitions say how far they are, it has
+        begun: whoever reads it next is to know, also where this one gets no further."""
+        begun = self.report.begun or not planned.unpinned()
+        self.report = replace(self.report, position=of_stream(planned.resume), begun=begun)
+
+    def begins(self) -> None:
+        """Positions are stored."""
+        self.report = replace(self.report, begun=True)
 
     def heard(self, position: str, lag_ms: int | None) -> None:
         """The origin's changes up to there are read."""
