@@ -518,7 +518,8 @@ class Cluster(State):
 
     @whole
     def create_topic(self, name: str, partitions: int, placement: Placement) -> list[Effect]:
-        if (error := operating.creation_refusal(self, name, partitions)) is not None:
+        error = operating.creation_refusal(self, name, partitions, placement)
+        if error is not None:
             return [Refuse(error)]
         return operating.create_topic(self, name, partitions, placement)
 

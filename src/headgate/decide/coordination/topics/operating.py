@@ -36,11 +36,23 @@ def learning_refusal(state: State) -> NotNow | None:
 # --- topics ------------------------------------------------------------------------------------
 
 
-def creation_refusal(state: State, name: str, partitions: int) -> HeadgateError | None:
+def creation_refusal(
+    state: State, name: str, partitions: int, placement: Placement
+) -> HeadgateError | None:
     error = topic_rules.refusal(name, partitions, state.topics) or learning_refusal(state)
-    if error is None and not state.is_dropped(name):
+    if error is not None:
+        return error
+    feeding = [one.name for one in state.connectors.values() if name in one.topics]
+    if feeding and placement != "keyed":
+        # A topic may be deleted while a connector feeds it, which waits for one of that name.
+        return InvalidRequest(
+            f"connector {feeding[0]} feeds {name}, and changes of one key come one after the "
+            "other; create it as a keyed topic, or delete the connector first",
+            name=name,
+        )
+    if not state.is_dropped(name):
         return NotNow(f"the records of the former topic {name} are being dropped", name=name)
-    return error
+    return None
 
 
 def create_topic(state: State, name: str, partitions: int, placement: Placement) -> list[Effect]:
