@@ -96,6 +96,9 @@ COMMANDS = {
     "demo": LazyCommand("headgate.cli.demo:demo", "Show the whole system with simulated aircraft."),
     "bench": LazyCommand("headgate.cli.bench:bench", "Measure, and compare with a baseline."),
     "config": LazyCommand("headgate.cli.config:app", "Look at the configuration."),
+    "completion": LazyCommand(
+        "headgate.cli.completion:completion", "Have a shell complete commands with Tab."
+    ),
 }
 """Every command, in the order of the help text."""
 
