@@ -235,6 +235,17 @@ async def test_a_record_is_explained(tab: Dashboard) -> None:
     await tab.shows("A lane began anew.")
 
 
+async def test_a_dialog_goes_with_the_page_that_it_belongs_to(tab: Dashboard) -> None:
+    tab.console.log.append({"n": 1})
+    await tab.see("nodes")
+    await tab.see("topics/flights/records")
+    await tab.rows().first.click()
+    await tab.page.locator("dialog").get_by_text("flights:0:1").wait_for()
+    await tab.page.go_back()
+    await tab.page.locator("main h1", has_text="Nodes").wait_for()
+    assert await tab.page.locator("dialog").count() == 0
+
+
 # --- letters ------------------------------------------------------------------------------------
 
 
@@ -386,7 +397,7 @@ async def test_a_group_is_described_and_begins_elsewhere_after_a_look_at_what_it
     await tab.see("subscriptions")
     await tab.page.get_by_role("link", name="radar").click()
     await tab.shows("4, 1 without a consumer")
-    await tab.shows("waits for a consumer")
+    await tab.shows("nobody")
     positions = tab.page.get_by_role("grid", name="Committed positions of radar")
     await positions.get_by_text("900", exact=True).first.wait_for()
     assert await positions.get_attribute("aria-rowcount") == "1001"
@@ -517,6 +528,21 @@ CONTRASTS = """() => {
 }"""
 
 
+CUT_OFF = """() => {
+  const seen = [...document.querySelectorAll("main .virtual-head .cell, main .cell .state")];
+  const cut = seen.filter((one) => {
+    if (!one.checkVisibility()) return false;
+    const cell = one.closest(".cell");
+    return cell.scrollWidth > cell.clientWidth;
+  });
+  const here = document.querySelector("nav a[aria-current]");
+  const { left, right } = here.getBoundingClientRect();
+  const isBeyond = left < 0 || right > document.documentElement.clientWidth;
+  return [...cut, ...(isBeyond ? [here] : [])].map((one) => one.textContent);
+}"""
+"""Headings, states and the tab of the page that is shown; what is in a table may be long."""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_page_can_be_read_and_fits_a_telephone(tab: Dashboard, scheme: str) -> None:
     tab.console.log.append({"n": 1}, key="k")
@@ -529,6 +555,7 @@ async def test_every_page_can_be_read_and_fits_a_telephone(tab: Dashboard, schem
         assert await tab.page.evaluate(CONTRASTS) == [], name
         beyond = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert await tab.page.evaluate(beyond) <= 0, name
+        assert await tab.page.evaluate(CUT_OFF) == [], name
 
 
 async def test_silence_is_longer_than_what_may_pass_between_two_looks() -> None:

@@ -79,7 +79,10 @@ function show() {
   document.title = `${open.title} · Headgate`;
   replace(main, h("h1", { tabindex: "-1" }, open.heading ?? open.title), open.element);
   for (const [name, link] of links) {
-    attribute(link, "aria-current", name === tabOf(route) ? "page" : null);
+    const isHere = name === tabOf(route);
+    attribute(link, "aria-current", isHere ? "page" : null);
+    // On a telephone the bar is wider than the screen.
+    if (isHere) link.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
   update();
 }

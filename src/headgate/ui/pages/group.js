@@ -31,9 +31,9 @@ export function open({ rest: [topic, name] }) {
     columns: [
       { title: "Target", class: "number" },
       { title: "Consumer", class: "wide" },
-      { title: "Gateway" },
+      { title: "Gateway", class: "roomy" },
       { title: "Epoch", class: "number spare" },
-      { title: "State" },
+      { title: "State", class: "standing" },
     ],
     cells: (index) => targetRow(group.targets[index]),
     height: 320,
@@ -42,10 +42,10 @@ export function open({ rest: [topic, name] }) {
     label: `Committed positions of ${name}`,
     columns: [
       { title: "Partition", class: "number" },
-      { title: "Head", class: "number" },
-      { title: "The least target", class: "number" },
-      { title: "The furthest", class: "number spare" },
-      { title: "Behind at most", class: "number" },
+      { title: "Head", class: "number roomy" },
+      { title: "Least", class: "number" },
+      { title: "Furthest", class: "number spare" },
+      { title: "Behind", class: "number" },
     ],
     cells: (index) => partitionRow(group.partitions[index]),
     open: (index) => {
@@ -104,7 +104,7 @@ export function open({ rest: [topic, name] }) {
         h(
           "p",
           { class: "figure-note" },
-          "Up to where its targets have processed each partition. A target without records of its own stays where it is, so what is behind is the most that may have to be processed.",
+          "Up to where its targets have processed each partition, the least and the furthest of them. A target without records of its own stays where it is, so what is behind is the most that may have to be processed.",
         ),
         partitions.element,
       ),
@@ -130,7 +130,7 @@ function targetRow(one) {
 
 function targetState(one) {
   if (one.moving_to) return state(`moves to ${visible(cut(one.moving_to, 60))}`, "busy");
-  return one.consumer ? state("consumed", "good") : state("waits for a consumer", "warn");
+  return one.consumer ? state("consumed", "good") : state("waits", "warn");
 }
 
 function partitionRow(one) {

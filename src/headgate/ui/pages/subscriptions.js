@@ -37,7 +37,7 @@ export function open() {
   const list = new VirtualList({
     label: "Subscriptions",
     columns: [
-      { title: "Subscription", class: "key" },
+      { title: "Id", class: "key" },
       { title: "Topic" },
       { title: "Filter", class: "wide mono" },
       { title: "Gateway", class: "spare" },

@@ -26,8 +26,8 @@ export function open({ rest: [name] }) {
     label: `Partitions of ${name}`,
     columns: [
       { title: "Partition", class: "number" },
-      { title: "State" },
-      { title: "Events/s", class: "number" },
+      { title: "State", class: "standing" },
+      { title: "Events/s", class: "number roomy" },
       { title: "Head", class: "number spare" },
       { title: "Lag", class: "number" },
       { title: "Age", class: "number spare" },

@@ -19,12 +19,12 @@ export function open() {
     label: "Topics",
     columns: [
       { title: "Topic", class: "wide" },
-      { title: "Partitions", class: "number" },
-      { title: "Placement", class: "spare" },
-      { title: "Events/s", class: "number" },
+      { title: "Partitions", class: "number roomy" },
+      { title: "Placement", class: "standing spare" },
+      { title: "Events/s", class: "number roomy" },
       { title: "Records", class: "number spare" },
       { title: "Lag", class: "number" },
-      { title: "State", class: "wide" },
+      { title: "State", class: "wide standing" },
     ],
     cells: (index) => row(topics[index]),
     open: (index) => {

@@ -220,7 +220,7 @@ function arranged(graph) {
 // --- the picture --------------------------------------------------------------------------------
 
 function draw(picture, lines, boxes, { nodes, links, height }) {
-  attribute(picture, "viewBox", `0 0 ${WIDTH} ${height}`);
+  attribute(picture, "viewBox", `-1 0 ${WIDTH + 2} ${height}`);
   const most = Math.max(1, ...links.map((one) => one.rate));
   keyed(
     lines,

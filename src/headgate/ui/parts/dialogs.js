@@ -4,7 +4,7 @@ import { Failure } from "../api.js";
 import { freshId, h, replace } from "../dom.js";
 
 /** Opens a dialog with these contents; resolves when it is closed. Escape closes it, and the focus
- * goes back to where it was. */
+ * goes back to where it was; it goes with the page that it belongs to. */
 export function showDialog({ title, content, wide = false }) {
   const id = freshId("dialog");
   const close = h(
@@ -21,8 +21,11 @@ export function showDialog({ title, content, wide = false }) {
   document.body.append(dialog);
   dialog.showModal();
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  const leave = () => dialog.close();
+  addEventListener("hashchange", leave);
   const closed = new Promise((resolve) => {
     dialog.addEventListener("close", () => {
+      removeEventListener("hashchange", leave);
       dialog.remove();
       resolve();
     });
