@@ -78,9 +78,9 @@ soak: setup
 bench: setup
 	@$(BIN)/headgate bench --quick
 
-# URL=… takes them of a system that runs already.
+# URL=… takes them of a system that runs already; ALL=folder puts every page there, in every look.
 screenshots: setup
-	@$(BIN)/python -m tests.browser.screenshots $(URL)
+	@$(BIN)/python -m tests.browser.screenshots $(URL) $(if $(ALL),--all $(ALL))
 
 format: setup
 	@$(BIN)/ruff format --quiet .
