@@ -7,7 +7,7 @@ Invariant: nothing is ever decided by it, and documents aren't kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.decide.explaining.ring import Ring
@@ -124,16 +124,19 @@ class GatewayEvidence:
                 verdict = verdicts[at] if len(verdicts) == len(seqs) else verdicts[0]
                 yield Attempt(at_ms, self._node_id, verdict, subscriptions[at])
 
-    def said_of(self, subscription_id: str, ref: PartitionRef, seq: int) -> LeftOut | None:
-        """The last that a subscriber was told which concerns the record."""
+    def said_of(
+        self, subscription_ids: Container[str], ref: PartitionRef, seq: int
+    ) -> dict[str, LeftOut]:
+        """The last that each of these was told which concerns the record, where anything was."""
         self._left_out.forget_old(self._now_ms())
-        found = None
-        for _, said in self._left_out:
-            where = said.subscription, said.topic, said.partition
-            is_here = where == (subscription_id, ref.topic, ref.partition)
-            if is_here and said.after_seq < seq < said.from_seq:
-                found = said
-        return found
+        where = ref.topic, ref.partition
+        return {
+            said.subscription: said
+            for _, said in self._left_out
+            if (said.topic, said.partition) == where
+            and said.after_seq < seq < said.from_seq
+            and said.subscription in subscription_ids
+        }
 
     def former(self, ref: PartitionRef) -> tuple[Ended, ...]:
         """The last `ENDED_TOLD` of the topic that have ended."""

@@ -6,6 +6,8 @@ Looks at what the others know; nothing is changed by asking, and nobody waits fo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import structlog
 
 from headgate.decide.explaining.standing import stand_of
@@ -13,7 +15,7 @@ from headgate.decide.feed.recent_ids import RecentIds
 from headgate.model.control.from_coordinator import AskEvidence
 from headgate.model.control.to_coordinator import Evidence
 from headgate.model.event import PartitionRef
-from headgate.model.evidence import ASKED_MAX, GatewayAccount, Whereabouts
+from headgate.model.evidence import ASKED_MAX, GatewayAccount, LeftOut, Whereabouts
 from headgate.services.gateway.evidence import GatewayEvidence
 from headgate.services.gateway.groups.consumers import Consumers
 from headgate.services.gateway.groups.target import Target
@@ -57,25 +59,40 @@ class Telling:
         }
         targets = self._consumers.targets_by_subscription() if here or asked.targets else {}
         wanted = set(asked.targets)
+        owned = {
+            name: one
+            for name, target in targets.items()
+            if target.owner.ref in wanted and (one := self._subscriptions.get(name)) is not None
+        }
         first = None
         if self._recent is not None and asked.identity:
             first = self._recent.place_of(ref.topic, asked.identity)
+        # One look for all of them: there may be as much to look through for each.
+        said = evidence.said_of({*here, *owned}, ref, seq)
+
+        def standings(some: Mapping[str, LiveSubscription]) -> tuple[Whereabouts, ...]:
+            return tuple(
+                self._standing(one, targets.get(name), ref, seq, said.get(name))
+                for name, one in some.items()
+            )
+
         return GatewayAccount(
             evidence.since_ms,
             evidence.attempts(ref, seq),
-            tuple(self._standing(one, targets.get(name), ref, seq) for name, one in here.items()),
+            standings(here),
             evidence.former(ref),
             tuple(name for name in names if name not in here),
             first,
-            tuple(
-                self._standing(one, target, ref, seq)
-                for name, target in targets.items()
-                if target.owner.ref in wanted and (one := self._subscriptions.get(name)) is not None
-            ),
+            standings(owned),
         )
 
     def _standing(
-        self, one: LiveSubscription, target: Target | None, ref: PartitionRef, seq: int
+        self,
+        one: LiveSubscription,
+        target: Target | None,
+        ref: PartitionRef,
+        seq: int,
+        said: LeftOut | None,
     ) -> Whereabouts:
         partition, feed = ref.partition, one.feed
         acknowledged = one.acknowledged_of(partition)
@@ -89,7 +106,7 @@ class Telling:
             stand_of(feed, partition, seq),
             "park" if one.subscription.shard else slow,
             len(feed),
-            self._evidence.said_of(one.id, ref, seq),
+            said,
             target is not None and target.has_in_hand(partition, seq),
             acknowledged,
             target is not None and target.stopped,
