@@ -7,6 +7,9 @@ lies or lay in a dead letter for one of the subscriptions of whom it is owed to,
 skipped it. What comes unmarked comes in the order in which the records of its key were written,
 and once.
 
+To whom a grant applies, what isn't `OURS` isn't there; of what has become so they hear that it has
+left, and its key alone.
+
 What is about a whole collection is owed to whoever doesn't exclude that, and is about every key of
 its partition. That an origin has lost changes is owed to everybody, as news of what is left out.
 """
@@ -25,6 +28,8 @@ from headgate.model.subscription import Priority, Subscription
 from headgate.model.topology import Topic
 from headgate.services.gateway.subscriptions.live import LiveSubscription
 
+OWNER, OURS = "owner", "us"
+"""What grants with a filter ask of a document."""
 MARGIN = 50
 """Seqs that are left out where a log has lost its history."""
 Place = tuple[int, int]
@@ -56,14 +61,28 @@ class Written:
     def place(self) -> Place:
         return self.partition, self.seq
 
-    def kind_for(self, kind: str | None, excludes: str = "") -> Literal["event", "left"] | None:
-        """What whoever wants this kind (None: all), and nothing of one collection, hears of it."""
+    def kind_for(
+        self, kind: str | None, excludes: str = "", *, is_granted: bool = False
+    ) -> Literal["event", "left"] | None:
+        """What whoever wants this kind (None: all), and nothing of one collection, hears of it;
+        `is_granted`: of ours alone."""
         if self.document is None:
             is_excluded = self.about == excludes and self.to in ("", excludes)
             return None if self.is_marker or is_excluded else "event"
-        if kind in (None, self.document["kind"]):
+
+        def matches(document: Document | None) -> bool:
+            is_there = document is not None and (not is_granted or document[OWNER] == OURS)
+            return is_there and document is not None and kind in (None, document["kind"])
+
+        if matches(self.document):
             return "event"
-        return "left" if self.earlier is not None and self.earlier["kind"] == kind else None
+        return "left" if matches(self.earlier) else None
+
+    def shown(self, *, is_granted: bool) -> Document | None:
+        """The document that such a reader may see."""
+        if self.document is None or not is_granted or self.document[OWNER] == OURS:
+            return {"to": self.to} if self.to else self.document
+        return None
 
     def op(self, soft_delete: str) -> str:
         if self.says is not None:
@@ -91,6 +110,8 @@ class Reader:
     name: str
     kind: str | None = None
     excludes: str = ""
+    is_granted: bool = False
+    """Does a grant with a filter apply to it?"""
     starts: dict[int, int] | None = None
     lives: int = 0
     ids: set[str] = field(default_factory=set)
@@ -261,9 +282,9 @@ class Judge:
         reader.got.append(got)
         written = self.written[self._numbers[place]]
         if (message["type"], message["op"], message["document"]) != (
-            written.kind_for(reader.kind, reader.excludes),
+            written.kind_for(reader.kind, reader.excludes, is_granted=reader.is_granted),
             written.op(self.soft_delete),
-            {"to": written.to} if written.to else written.document,
+            written.shown(is_granted=reader.is_granted),
         ):
             self.finds("not what was written", reader.name, message, written)
         return got
@@ -288,8 +309,10 @@ class Judge:
         if isinstance(reader, Share) and written.says is None:
             count = len(self.shares)
             [told_apart_by] = written.keys or [written.event_id]
-            return partition_of(told_apart_by, collection="", count=count) == reader.number
-        return written.kind_for(reader.kind, reader.excludes) is not None
+            if partition_of(told_apart_by, collection="", count=count) != reader.number:
+                return False
+        kind = written.kind_for(reader.kind, reader.excludes, is_granted=reader.is_granted)
+        return kind is not None
 
     def probed(self, since: int, readers: Iterable[Reader]) -> None:
         """What was written since then has come to these, whoever else doesn't read."""

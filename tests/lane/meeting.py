@@ -34,6 +34,7 @@ from msgspec.structs import replace
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_lines, read_batch
 from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.decide.access.grants import all_parsed
 from headgate.decide.feed.queue import Resync
 from headgate.decide.feed.recent_ids import RecentIds
 from headgate.decide.feed.redelivered import Redelivered
@@ -46,6 +47,7 @@ from headgate.lane.delivery import pipelines as delivering
 from headgate.lane.letters import redriving
 from headgate.lane.letters import writing as letters
 from headgate.metrics.roles import GatewayMetrics
+from headgate.model.access import Principal
 from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.control.reports import LaneReport
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
@@ -87,7 +89,7 @@ from tests.lane.faulty_stores import (
     Moody,
     StoreMood,
 )
-from tests.lane.judging import Client, Judge, Share, Written
+from tests.lane.judging import OURS, OWNER, Client, Judge, Share, Written
 from tests.lane.world import FakeGateways, LaneWorld
 from tests.services.gateway.doubles import FakeCoordinator
 from tests.virtual_time import run_virtual
@@ -101,6 +103,12 @@ COLLECTIONS = ("gone", "kept")
 """Those that something is said about the whole of; the records with keys are of none."""
 MOST_PARTITIONS = 4
 SOFT_DELETE = "deleted"
+SOME = Principal(
+    "some",
+    "token",
+    all_parsed([f"{one} where {OWNER} == '{OURS}'" for one in ("subscribe", "consume")]),
+)
+"""Who may be shown what is ours alone."""
 PHASE_S = 200.0
 """By then a repartition is through when nothing is in its way."""
 STEPS = 45
@@ -315,6 +323,7 @@ class Line:
 class Meeting:
     def __init__(self, seed: int) -> None:
         self.random = r = random.Random(seed)
+        self.chance = random.Random(f"who may be shown what, {seed}")
         self.mode = r.choice(["direct", "direct", "broadcast", "consistent_hash"])
         self.soft_delete = r.choice(["", SOFT_DELETE])
         placements: list[Placement] = ["keyed", "keyed", "keyed", "opportunistic"]
@@ -371,6 +380,9 @@ class Meeting:
         name = group_id(TOPIC, "packers")
         self.group = Group(name, TOPIC, "packers", TARGETS, starts=starts)
         self.shares = self.judge.shares
+        is_granted = self.chance.random() < 0.3
+        for share in self.shares:
+            share.is_granted = is_granted
         self.targets: dict[int, Target] = {}
         self.target_epochs: Counter[int] = Counter()
         self.target_places: dict[int, MeetingGateway] = {}
@@ -660,10 +672,12 @@ class Meeting:
             partition = r.randrange(self.topic.partitions)
         kind, before = r.choice("xy"), r.choice("xy")
         pad = "." * r.choice([0, 0, 0, 0, 100, 3_000, 20_000])
+        owner, owner_before = self.chance.choices([OURS, "them"], [3, 1], k=2)
         document: dict[str, Any] = {"kind": kind, "number": len(self.judge.written), "pad": pad}
+        document[OWNER] = owner
         earlier: dict[str, Any] | None = None
         if r.random() < 0.3:
-            earlier = {"kind": before}
+            earlier = {"kind": before, OWNER: owner_before}
             for one in (document, earlier):
                 if r.random() < 0.3:
                     one[SOFT_DELETE] = True
@@ -742,7 +756,14 @@ class Meeting:
         wanted = [] if client.kind is None else [f"kind == '{client.kind}'"]
         wanted += [f"_collection != '{client.excludes}'"] if client.excludes else []
         where = " && ".join(wanted) or None
-        question = SubscribeRequest(TOPIC, where, start, client.priority, name=client.name)
+        question = SubscribeRequest(
+            TOPIC,
+            where,
+            start,
+            client.priority,
+            name=client.name,
+            principal=SOME if client.is_granted else None,
+        )
         try:
             subscriber = await gateway.subscriptions.subscribe(question)
         except errors.HeadgateError:
@@ -817,6 +838,7 @@ class Meeting:
             checkpoints=self.checkpoints,
             prefetch=self.prefetch,
             unsure_s=30.0,
+            principal=SOME if share.is_granted else None,
         )
         try:
             await target.open()
@@ -905,6 +927,7 @@ class Meeting:
             "corrupt": bool(self.corrupt),
             "lost": self.judge.has_moved_on,
             "without keys": not self.has_keys,
+            "granted": any(one.is_granted for one in (*self.judge.clients, *self.shares)),
         }
         return {name for name, is_so in true.items() if is_so}
 
@@ -955,6 +978,7 @@ class Life:
             r.choice(GATEWAYS),
             r.choice(["", "", COLLECTIONS[0]]),
         )
+        client.is_granted = m.chance.random() < 0.4
         client.is_coming = True
         if not await m.subscribe(client, "now"):
             m.judge.clients.remove(client)

@@ -29,10 +29,11 @@ lanes whose successors keep dead letters where they didn't, subscribers who are 
 stores that fail, hang, or do as they are told and fail all the same, bounds in number and in bytes
 so low that they are met, retention, holes in the log, quotas, subscribers who are sent away for
 being slow, documents larger than what may wait, soft deletes, records that leave what somebody
-watches, subscribers whose filters exclude a collection, records that are corrupt until they are
-restored or skipped, logs that lose their history, or what is newest of it, until they are moved on,
-and topics without keys whose events are in the log twice. Not here: topics that are deleted and
-made again, and consumers that fail (tests/groups).
+watches, subscribers whose filters exclude a collection, subscribers and groups whose grants have a
+filter of their own, records that are corrupt until they are restored or skipped, logs that lose
+their history, or what is newest of it, until they are moved on, and topics without keys whose
+events are in the log twice. Not here: topics that are deleted and made again, and consumers that
+fail (tests/groups).
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ MUST_MEET = {
     ("about", "dead"),
     ("repartition", "gateway away"),
     ("kill_lane", "in hand"),
-    *product(OFTEN, ("corrupt", "lost", "without keys")),
+    *product(OFTEN, ("corrupt", "lost", "without keys", "granted")),
+    *product(("repartition", "reset", "retry", "restart", "about"), ("granted",)),
 }
 
 
