@@ -25,6 +25,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -92,7 +93,8 @@ class Lane:
         self._crew = Crew("lane")
         self._intake = Crew("lane")
         """What ends first, so that the rest can be settled."""
-        self._adopted = Adopted(machine, kept=ports.kept, note=self._note)
+        note = partial(note_down, ports.notes)
+        self._adopted = Adopted(machine, kept=ports.kept, note=note)
         around = Around()
         grip = Grip(self._adopted, around)
         self.holding = grip.holding
@@ -159,9 +161,9 @@ class Lane:
             matching=self._matching,
             dispatcher=self._dispatcher,
             crossing=self._crossing,
-            note=self._note,
+            note=note,
         )
-        self._claiming = Claiming(spec, ports.checkpoints, self._note)
+        self._claiming = Claiming(spec, ports.checkpoints, note)
         self._tenure = Tenure(
             spec,
             course=self._course,
@@ -174,7 +176,7 @@ class Lane:
             dispatcher=self._dispatcher,
             reporting=self._reporting,
             notes=ports.notes,
-            note=self._note,
+            note=note,
             crew=self._crew,
         )
         self._listening = Listening(
@@ -295,14 +297,15 @@ class Lane:
         if not self._tally.done():
             self._tally.set_result(self._reporting.tally(self._course.reason))
 
-    def _note(self, entry: Entry) -> None:
-        """May be called in a thread."""
-        try:
-            self._ports.notes.note(entry)
-        except StorageFailed as error:
-            log.warning(LogLine.NOTES_FAILED, error=error.message)
-
 
 def evidence_of(settings: LaneSettings, machine: Machine) -> LaneEvidence:
     """With nothing in it yet."""
     return LaneEvidence(size=settings.evidence_size, age_s=settings.evidence_age_s, machine=machine)
+
+
+def note_down(notes: LaneNotes, entry: Entry) -> None:
+    """Goes on where that can't be; may be called in a thread."""
+    try:
+        notes.note(entry)
+    except StorageFailed as error:
+        log.warning(LogLine.NOTES_FAILED, error=error.message)
