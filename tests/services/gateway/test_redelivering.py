@@ -94,6 +94,26 @@ async def test_each_hears_of_it_as_it_concerns_them_also_when_it_comes_later(pla
     assert [one["type"] for one in place.sent["b"]] == ["event"]
 
 
+@pytest.mark.parametrize("page", [{}, {"from_seq": 1}], ids=["by itself", "in a page"])
+async def test_what_leaves_somebody_no_room_by_going_to_another_comes_to_them_later(
+    page: dict[str, int],
+) -> None:
+    """All share the room of the gateway: what one takes is not there for the next."""
+    small, large = (msgspec.Raw(b'"%s"' % (b"." * size)) for size in (1_000, 20_000))
+    async with stage(bounds=Bounds(memory_bytes=25_000)) as made:
+        first = again(1, "b", document=small, **page)
+        second = again(2, "a", "b", document=large, **page)
+        assert made.deliver(first) == ("retry",)
+        assert made.deliver(second) == ("retry",)
+        made.read("a")
+        made.read("b")
+        assert (made.seqs("a"), made.seqs("b")) == ([2], [1])
+        assert made.deliver(first, second) == ("duplicate", "retry")
+        made.read("b")
+        assert (made.seqs("a"), made.seqs("b")) == ([2], [1, 2])
+        assert made.deliver(first, second) == ("duplicate", "duplicate")
+
+
 async def test_a_broadcast_comes_later_to_who_had_no_room(place: Stage) -> None:
     place.deliver(again(1, "a"), again(2, "a"))
     for verdict in ("retry", "retry", "duplicate"):

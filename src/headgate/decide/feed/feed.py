@@ -241,6 +241,10 @@ class Feed(Generic[T]):
     def takes_redeliveries(self) -> bool:
         return self._again.has_room
 
+    def takes_redelivery(self, *, beside_bytes: int) -> bool:
+        """The same, once others have taken so much."""
+        return self._again.has_room_beside(beside_bytes)
+
     @property
     def wants_redeliveries(self) -> bool:
         """Is there room for some of them?"""

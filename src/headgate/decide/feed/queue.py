@@ -66,6 +66,10 @@ class Budget:
     def share_bytes(self) -> int:
         return max(0, self.limit_bytes - self.taken_bytes) // 8
 
+    def share_beside(self, size_bytes: int) -> int:
+        """What it will be once so much more is taken."""
+        return max(0, self.limit_bytes - self.taken_bytes - size_bytes) // 8
+
 
 class FeedQueue(Generic[T]):
     """`drops_oldest`: what has waited longest may be left out to make room."""

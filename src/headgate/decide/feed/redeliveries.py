@@ -25,6 +25,8 @@ class Shared(Protocol):
     @property
     def share_bytes(self) -> int: ...
 
+    def share_beside(self, size_bytes: int) -> int: ...
+
 
 T = TypeVar("T", bound=Sized)
 
@@ -51,10 +53,14 @@ class Redeliveries(Generic[T]):
 
     @property
     def has_room(self) -> bool:
+        return self.has_room_beside(0)
+
+    def has_room_beside(self, size_bytes: int) -> bool:
+        """Will there be room once others have taken so much?"""
         # An empty queue takes one of any size, or a large document could never pass.
         if not self._queue:
             return True
-        limit_bytes = min(self._capacity_bytes, self._budget.share_bytes)
+        limit_bytes = min(self._capacity_bytes, self._budget.share_beside(size_bytes))
         return len(self._queue) < self._capacity and self._queued_bytes < limit_bytes
 
     @property

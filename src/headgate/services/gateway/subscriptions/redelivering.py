@@ -92,7 +92,8 @@ class Redelivering:
         missing = [one for one in here if one.id not in had]
         firsts = [one for one in missing if _is_first(one, delivery, round_)]
         others = [one for one in missing if one not in firsts] if firsts else missing
-        takers = [one for one in others if _may_take(one, delivery, round_)]
+        messages = _Messages(delivery)
+        takers = _takers(others, delivery, messages, round_)
         have = had.union([one.id for one in (*takers, *firsts)])
         if delivery.from_seq:
             _keep_page(sending, [one for one in here if one.id in have])
@@ -101,7 +102,7 @@ class Redelivering:
         ):
             takers, firsts, have = [], [], had
             self._redelivered.put_off(sending, have, round_.now_s)
-        _hand_out(delivery, takers, round_)
+        _hand_out(delivery, takers, messages, round_)
         _deliver(delivery, firsts, round_)
         late = [one.id for one in missing if one.id not in have]
         for name in late:
@@ -159,9 +160,37 @@ class Redelivering:
                 yield subscriber
 
 
-def _may_take(subscriber: LiveSubscription, delivery: Delivery, round_: Round) -> bool:
-    """Room that appears within a batch is for what was put off before."""
-    return subscriber.feed.takes_redeliveries and not round_.is_put_off(subscriber, delivery)
+class _Messages:
+    """What one delivery is to whom, each made once."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._made: dict[Kind, bytes] = {}
+
+    def of(self, subscriber: LiveSubscription) -> bytes:
+        kind: Kind = "left" if subscriber.id in self._delivery.left else "event"
+        message = self._made.get(kind)
+        if message is None:
+            message = self._made[kind] = shared_part(self._delivery, kind)
+        return message
+
+
+def _takers(
+    subscribers: Sequence[LiveSubscription],
+    delivery: Delivery,
+    messages: _Messages,
+    round_: Round,
+) -> list[LiveSubscription]:
+    """Those who have room, which is that of all: what one takes isn't there for the next. Room
+    that appears within a batch is for what was put off before."""
+    takers: list[LiveSubscription] = []
+    taken_bytes = 0
+    for one in subscribers:
+        has_room = one.feed.takes_redelivery(beside_bytes=taken_bytes)
+        if has_room and not round_.is_put_off(one, delivery):
+            takers.append(one)
+            taken_bytes += len(messages.of(one))
+    return takers
 
 
 def _is_first(subscriber: LiveSubscription, delivery: Delivery, round_: Round) -> bool:
@@ -205,13 +234,11 @@ def _deliver(delivery: Delivery, firsts: list[LiveSubscription], round_: Round) 
         round_.touched[subscriber.id] = subscriber
 
 
-def _hand_out(delivery: Delivery, takers: list[LiveSubscription], round_: Round) -> None:
-    as_event = as_left = b""
+def _hand_out(
+    delivery: Delivery, takers: list[LiveSubscription], messages: _Messages, round_: Round
+) -> None:
     for subscriber in takers:
-        if subscriber.id in delivery.left:
-            shared = as_left = as_left or shared_part(delivery, "left")
-        else:
-            shared = as_event = as_event or shared_part(delivery)
+        shared = messages.of(subscriber)
         subscriber.redeliver(delivery.partition, delivery.seq, shared, sending_of(delivery))
         round_.touched[subscriber.id] = subscriber
         subscriber.ready()
