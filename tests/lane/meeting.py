@@ -289,20 +289,29 @@ class Network(FakeGateways):
         gateway = self.meeting.gateways[batch.gateway_id]
         if gateway.is_dead:
             raise errors.PeerUnreachable("nobody listens there")
-        answer = gateway.deliveries.accept(read_batch(encode_lines(batch)))
+        answer = self._accepted(gateway, encode_lines(batch))
         answer = replace(answer, fill=max(answer.fill, self.fills.get(batch.gateway_id, 0.0)))
         if self.answers_to_lose:
             self.answers_to_lose -= 1
             raise errors.PeerUnreachable("the answer was lost")
         return answer
 
+    def _accepted(self, gateway: MeetingGateway, lines: bytes) -> DeliveryAnswer:
+        """A lane would only try again, whatever a fault of the gateway's has left behind."""
+        try:
+            return gateway.deliveries.accept(read_batch(lines))
+        except errors.HeadgateError:
+            raise
+        except Exception as error:
+            self.meeting.judge.finds("a gateway failed", gateway.name, repr(error))
+            raise
+
     def _arrives(self, lines: bytes) -> None:
         """And nobody waits for the answer any more."""
-        batch = read_batch(lines)
-        gateway = self.meeting.gateways[batch.gateway_id]
+        gateway = self.meeting.gateways[read_batch(lines).gateway_id]
         if not gateway.is_dead:
             with contextlib.suppress(errors.HeadgateError):
-                gateway.deliveries.accept(batch)
+                self._accepted(gateway, lines)
 
 
 class Line:
