@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
 
 import headgate.client as public
-from headgate.client import Event, Left
+from headgate.client import Consumer, Event, Left, Subscriber
+from headgate.client.sync.consumer import ConsumerOptions
+from headgate.client.sync.subscriber import SubscriberOptions, SubscriptionOptions
 
 EXPORTED = {name: getattr(public, name) for name in public.__all__}
 CLASSES = [one for one in EXPORTED.values() if inspect.isclass(one)]
@@ -56,6 +58,27 @@ def test_what_signatures_name_can_be_imported(kind: type) -> None:
         and one not in CLASSES
     }
     assert missing <= OF_TESTS
+
+
+@pytest.mark.parametrize(
+    ("options", "call"),
+    [
+        pytest.param(ConsumerOptions, Consumer.__init__, id="consumer"),
+        pytest.param(SubscriberOptions, Subscriber.__init__, id="subscriber"),
+        pytest.param(SubscriptionOptions, Subscriber.add, id="subscription"),
+    ],
+)
+def test_clients_that_block_take_what_the_others_take(
+    options: type, call: Callable[..., object]
+) -> None:
+    """Also as type checkers see it, for whom these classes are written."""
+    named = [
+        one.name
+        for one in inspect.signature(call).parameters.values()
+        if one.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    hints = typing.get_type_hints(call)
+    assert typing.get_type_hints(options) == {name: hints[name] for name in named}
 
 
 @pytest.mark.parametrize("kind", [Event, Left])

@@ -105,7 +105,7 @@ class Client:
         return TopologyAnswer(self._nodes.topology())
 
     async def post(
-        self, _path: str, body: ProduceRequest, _answer: type, *, timeout_s: float
+        self, _path: str, body: ProduceRequest, _answer: type, *, timeout_s: float, **_: float
     ) -> ProduceAnswer:
         ids = [event.event_id or "" for event in body.events]
         alive = [f"http://{node}" for node in NODES if node != self._nodes.dead]

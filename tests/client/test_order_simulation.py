@@ -122,7 +122,7 @@ class SimulatedClient:
         return self._cluster.topology()
 
     async def post(
-        self, _path: str, body: ProduceRequest, _answer: type, *, timeout_s: float
+        self, _path: str, body: ProduceRequest, _answer: type, *, timeout_s: float, **_: float
     ) -> ProduceAnswer:
         return await self._cluster.produce(self._node, body)
 

@@ -46,7 +46,7 @@ class Node:
         return TopologyAnswer(topology(1, ["a", "b", "c"]))
 
     async def post(
-        self, _path: str, body: ProduceRequest, _answer: type, *, timeout_s: float
+        self, _path: str, body: ProduceRequest, _answer: type, *, timeout_s: float, **_: float
     ) -> ProduceAnswer:
         self.requests += 1
         await asyncio.sleep(0.001)
@@ -344,7 +344,7 @@ class Choosy(Node):
     """Gives no answer to what it has written, and then refuses whatever comes with a bad event."""
 
     async def post(
-        self, _path: str, body: ProduceRequest, _answer: type, *, timeout_s: float
+        self, _path: str, body: ProduceRequest, _answer: type, *, timeout_s: float, **_: float
     ) -> ProduceAnswer:
         await asyncio.sleep(0.001)
         ids = [event.event_id or "" for event in body.events]

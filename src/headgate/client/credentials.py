@@ -1,8 +1,9 @@
 """What a client says of who it is, and where it gets that from.
 
 A token is a text, or a function that returns one each time it is asked, at once or after a while.
-Invariant: what is known is said until a server refuses it or it is about to end; then it is asked
-for anew, once for all that wait for it. A token is never part of an error, nor of a repr.
+Invariants: what is known is said until a server refuses it or it is about to end; then it is asked
+for anew, once for all that wait for it. A function that fails is like a server that is away: asking
+again may help. A token is never part of an error, nor of a repr, and nor is what a function says.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Credentials:
         return not isinstance(self._token, str)
 
     async def current(self) -> str:
-        """What to say now. Raises what the function raises, or Timeout."""
+        """What to say now. Raises NotNow where the function fails, and Timeout."""
         if isinstance(self._token, str):
             return self._token
         async with self._asking:
@@ -52,13 +53,23 @@ def credentials(token: Token | None) -> Credentials | None:
     return None if token is None else Credentials(token)
 
 
+def took_too_long(limit_s: float) -> errors.Timeout:
+    return errors.Timeout(f"the function for the token took over {limit_s:g} s; try again")
+
+
 async def _asked(ask: Callable[[], str | Awaitable[str]]) -> str:
+    limit = asyncio.timeout(ASK_TIMEOUT_S)
     try:
-        async with asyncio.timeout(ASK_TIMEOUT_S):
+        async with limit:
             found = ask()
             token = await found if inspect.isawaitable(found) else found
-    except TimeoutError as error:
-        raise errors.Timeout(f"the function for the token took over {ASK_TIMEOUT_S:g} s") from error
+    except errors.HeadgateError:
+        raise
+    except Exception as error:
+        if limit.expired():
+            raise took_too_long(ASK_TIMEOUT_S) from error
+        kind = type(error).__name__  # what it says may have a secret in it
+        raise errors.NotNow(f"the function for the token failed: {kind}") from error
     if not isinstance(token, str):
         raise errors.InvalidRequest(
             f"the function for the token returned {type(token).__name__}, not a text"

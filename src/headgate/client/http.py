@@ -11,7 +11,10 @@ an address at which nothing answers: it may be restarting.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
+from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from types import TracebackType
 from typing import Self, TypeVar
@@ -20,7 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headgate import errors
-from headgate.client.credentials import Credentials
+from headgate.client.credentials import Credentials, took_too_long
 from headgate.client.defaults import open_calls
 from headgate.errors import ANOTHER_ADDRESS
 from headgate.model.api import DEFAULT_URL, NAME_PATTERN, NAME_RULE, ErrorAnswer
@@ -34,6 +37,7 @@ AGAIN_S = 0.25
 """Between two tries of an address at which nothing answers."""
 
 Headers = tuple[tuple[str, str], ...]
+_Send = Callable[[Headers], Awaitable[Response]]
 
 _NAME = re.compile(NAME_PATTERN)
 _BLANK = re.compile(r"\s")
@@ -76,22 +80,63 @@ class HttpClient:
         return self._parse(await self.call("GET", path), answer)
 
     async def post(
-        self, path: str, body: object, answer: type[Answer], *, timeout_s: float | None = None
+        self,
+        path: str,
+        body: object,
+        answer: type[Answer],
+        *,
+        timeout_s: float | None = None,
+        send_within_s: float = math.inf,
     ) -> Answer:
         encoded = msgspec.json.encode(body)
-        return self._parse(await self.call("POST", path, encoded, timeout_s=timeout_s), answer)
+        found = await self.call(
+            "POST", path, encoded, timeout_s=timeout_s, send_within_s=send_within_s
+        )
+        return self._parse(found, answer)
 
     async def delete(self, path: str) -> None:
         await self.call("DELETE", path)
 
     async def call(
-        self, method: str, path: str, body: bytes | None = None, *, timeout_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        timeout_s: float | None = None,
+        send_within_s: float = math.inf,
     ) -> bytes:
-        """The body of a good answer; raises the error that a bad one stands for."""
+        """The body of a good answer; raises the error that a bad one stands for. Nothing is sent
+        after `send_within_s`, however long a token takes: raises Timeout then."""
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         headers = () if body is None else (("content-type", JSON),)
+        send = partial(self._answered, method, path, limit_s, body=body or b"")
+        response = await self._identified(send, headers, send_within_s)
+        if response.status < 300:
+            return response.body
+        raise self._refusal(response.status, response.body)
+
+    async def _identified(self, send: _Send, headers: Headers, within_s: float) -> Response:
+        """Who is refused because of their token comes again with a new one, if they have one: once,
+        since a function that makes a new one each time would have us ask for ever."""
+        credentials = self._credentials
+        if credentials is None:
+            return await send(headers)
+        until_s = _now_s() + within_s
+        token = await credentials.current()
+        response = await send((*headers, _in_time(token, until_s, within_s)))
+        if response.status != HTTPStatus.UNAUTHORIZED or not credentials.can_renew:
+            return response
+        former, token = token, await credentials.renewed(token)
+        if token == former:
+            return response
+        return await send((*headers, _in_time(token, until_s, within_s)))
+
+    async def _answered(
+        self, method: str, path: str, limit_s: float, headers: Headers, *, body: bytes
+    ) -> Response:
         try:
-            response = await self._identified(method, path, limit_s, headers, body or b"")
+            return await self._sent(method, path, limit_s, headers, body)
         except errors.PeerUnreachable as error:
             raise errors.PeerUnreachable(
                 f"nothing answers at {self.url}; start it with `headgate up` (if that runs, try "
@@ -109,39 +154,18 @@ class HttpClient:
                 url=self.url,
                 no_answer="unknown",
             ) from error
-        if response.status < 300:
-            return response.body
-        raise self._refusal(response.status, response.body)
-
-    async def _identified(
-        self, method: str, path: str, limit_s: float, headers: Headers, body: bytes
-    ) -> Response:
-        """Who is refused because of their token comes again with a new one, if they have one: once,
-        since a function that makes a new one each time would have us ask for ever."""
-        credentials = self._credentials
-        if credentials is None:
-            return await self._sent(method, path, limit_s, headers, body)
-        token = await credentials.current()
-        response = await self._sent(method, path, limit_s, (*headers, _bearer(token)), body)
-        if response.status != HTTPStatus.UNAUTHORIZED or not credentials.can_renew:
-            return response
-        former, token = token, await credentials.renewed(token)
-        if token == former:
-            return response
-        return await self._sent(method, path, limit_s, (*headers, _bearer(token)), body)
 
     async def _sent(
         self, method: str, path: str, limit_s: float, headers: Headers, body: bytes
     ) -> Response:
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + self._patience_s
+        until_s = _now_s() + self._patience_s
         while True:
             try:
                 return await self._calls.send(
                     method, self.url + path, timeout_s=limit_s, headers=headers, body=body
                 )
             except errors.PeerUnreachable:
-                if loop.time() + AGAIN_S > until_s:
+                if _now_s() + AGAIN_S > until_s:
                     raise
             await asyncio.sleep(AGAIN_S)
 
@@ -173,8 +197,15 @@ class HttpClient:
         )
 
 
-def _bearer(token: str) -> tuple[str, str]:
+def _in_time(token: str, until_s: float, within_s: float) -> tuple[str, str]:
+    """The header that says it. Raises Timeout where it comes too late."""
+    if _now_s() > until_s:
+        raise took_too_long(within_s)
     return "authorization", f"Bearer {token}"
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _checked(url: str) -> str:

@@ -58,6 +58,7 @@ class IdentifiedLink:
         self._answer: asyncio.Future[None] | None = None
         self._is_open = False
         self._renewal: asyncio.TimerHandle | None = None
+        self._expires_at_ms = 0
         self._crew = Crew("renewing")
 
     # --- whoever has it --------------------------------------------------------------------------
@@ -175,7 +176,11 @@ class IdentifiedLink:
     def _renew_before(self, said: _Authenticated) -> None:
         if said.expires_at_ms is None or not self._credentials.can_renew:
             return
-        left_s = max(0.0, (said.expires_at_ms - self._machine.wall_ms()) / 1_000)
+        self._expires_at_ms = said.expires_at_ms
+        self._renew_later()
+
+    def _renew_later(self) -> None:
+        left_s = max(0.0, (self._expires_at_ms - self._machine.wall_ms()) / 1_000)
         after_s = max(RENEW_PAUSE_S, left_s * RENEW_AT)
         if self._renewal is not None:
             self._renewal.cancel()
@@ -190,7 +195,9 @@ class IdentifiedLink:
         try:
             token = await self._credentials.renewed(self._token)
         except errors.HeadgateError:
-            return  # the connection ends with its token, and the next one asks again
+            if self._is_open:
+                self._renew_later()
+            return
         if self._is_open and token != self._token:
             self._token = token
             self._inner.send(_auth(token))

@@ -64,6 +64,7 @@ class Attempt:
             body,
             ProduceAnswer,
             timeout_s=self.timeout_s + ANSWER_MARGIN_S,
+            send_within_s=self.timeout_s,
         )
         if [result.event_id for result in answer.events] != [event.event_id for event in events]:
             for pending in batch:

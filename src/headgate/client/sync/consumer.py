@@ -17,6 +17,7 @@ from typing import TypedDict, Unpack
 
 from headgate import errors
 from headgate.client.consumer import Consumer
+from headgate.client.credentials import Token
 from headgate.client.defaults import THIS_MACHINE
 from headgate.client.sync.blocking_items import BlockingItems
 from headgate.decide.conversation.common import Acks
@@ -44,6 +45,7 @@ class ConsumerOptions(TypedDict, total=False):
     retry_max_s: float
     open_timeout_s: float
     silence_s: float
+    token: Token | None
     machine: Machine
     open_calls: OpenCalls
     open_link: OpenLink

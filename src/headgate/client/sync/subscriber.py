@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
+from headgate.client.credentials import Token
 from headgate.client.defaults import THIS_MACHINE
 from headgate.client.subscriber import Subscriber
 from headgate.client.sync.blocking_items import BlockingItems
@@ -46,6 +47,7 @@ class SubscriberOptions(SubscriptionOptions, total=False):
     retry_max_s: float
     open_timeout_s: float
     silence_s: float
+    token: Token | None
     machine: Machine
     open_calls: OpenCalls
     open_link: OpenLink
