@@ -148,14 +148,16 @@ class Oracle:
         self.of_key: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
         self.acked: set[Place] = set()
         self.acked_by: dict[tuple[str, Place], float] = {}
-        self._begun_by: dict[tuple[str, Place], float] = {}
-        """When each began with what it acknowledged."""
+        self._taken_by: dict[tuple[str, Place], float] = {}
+        """When each was handed what it acknowledged."""
         self._epochs: dict[tuple[str, int], int] = {}
         """Under which epoch each consumer, as it knows, had each target last."""
         self._between_s: dict[tuple[str, int], float] = {}
         """When it last got it under one that doesn't follow that."""
         self.said: defaultdict[tuple[int, int], list[Said]] = defaultdict(list)
         """Per target and partition, what gateways were told to be processed."""
+        self._said_alone: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+        """Likewise, by themselves: what stands before them is wanted later, or said by nobody."""
         self.told: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         """Per target and partition, the open intervals that somebody was told to resync over."""
         self.target_of: dict[str, int] = {}
@@ -324,6 +326,7 @@ class Oracle:
         is_back = any(self._had_saved_more(where, seq, at_s) for _, to, at_s in wanted if to == seq)
         if any(to <= seq for _, to, _ in wanted):
             self.said[where] = [replace(one, seq=min(seq, one.seq)) for one in self.said[where]]
+            self._said_alone[where] = {one for one in self._said_alone[where] if one <= seq}
         new = {(target, partition, at_s) for _, to, at_s in wanted if to >= seq} - self._gone_back
         self._gone_back |= new
         if new:
@@ -421,7 +424,7 @@ class Oracle:
         self.acked.add(work.place)
         if not work.marked and not self._is_from_before(work):
             self.acked_by.setdefault((work.member, work.place), self.now_s)
-            self._begun_by.setdefault((work.member, work.place), work.begun_s)
+            self._taken_by.setdefault((work.member, work.place), work.taken_s)
         # A reset doesn't bring again what is in hand where no position has passed it.
         since_s = self.now_s if work.place in self.by_reset else work.begun_s
         if self.wishes.get(work.place, math.inf) <= since_s:
@@ -466,7 +469,7 @@ class Oracle:
         backs = self._backs[work.target, partition]
         is_back = any(at_s >= acked_s - SAVED_S and to < seq for at_s, to in backs)
         between_s = self._between_s.get((work.member, work.target), -math.inf)
-        is_between = between_s >= self._begun_by.get((work.member, work.place), math.inf)
+        is_between = between_s >= self._taken_by.get((work.member, work.place), math.inf)
         if acked_s < work.taken_s and not is_back and not is_between:
             self.violated(f"{work.member} has processed {work.place} itself", work.key)
         for said in reversed(self.said[work.target, partition]):
@@ -491,7 +494,8 @@ class Oracle:
         for seq in range(position, max(said_seq, self.earliest(partition) - 1), -1):
             key = self.keys[partition, seq]
             is_letter = (partition, seq) in self.giving_up.letters
-            if self.target_of.get(key) == target and not is_letter:
+            is_said = seq in self._said_alone[target, partition]
+            if self.target_of.get(key) == target and not is_letter and not is_said:
                 self.violated(
                     f"target {target} begins after {(partition, position)}, and no owner said that "
                     f"{seq} is processed",
@@ -649,6 +653,8 @@ class Oracle:
                 self.said[where[0], int(partition)].append(said)
             out -= {one for one in out if not one[2] and one[0] == int(partition) and one[1] <= seq}
         for partition, seqs in message.get("processed", {}).items():
+            if is_owner:
+                self._said_alone[where[0], int(partition)].update(seqs)
             out -= {(int(partition), seq, False) for seq in seqs}
         for partition, seqs in message.get("redelivered", {}).items():
             for seq in seqs:

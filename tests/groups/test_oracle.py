@@ -127,6 +127,47 @@ def test_a_reset_to_where_a_target_stands_may_keep_what_it_failed_with(
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize("is_said", [True, False])
+def test_what_was_said_by_itself_may_be_passed_by_a_position(is_said: bool) -> None:
+    """As behind a resync that the consumer hasn't said anything about."""
+
+    async def scenario() -> None:
+        oracle = judge(2)
+        former, owner = Joined(oracle, "one", limit=2), Joined(oracle, "two")
+        former.is_assigned(epoch=1)
+        former.is_sent(1, epoch=1)
+        former.processes(former.gets(1, epoch=1))
+        if is_said:
+            former.says(1, epoch=1, alone=True)
+        owner.is_assigned(epoch=2, after=1)
+        assert ["no owner said" in one for one in oracle.violations] == [True] * (not is_said)
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_what_was_in_hand_before_somebody_else_had_its_target_may_come_again(epoch: int) -> None:
+    """Also where its consumer began with it only then."""
+
+    async def scenario() -> None:
+        oracle = judge(1)
+        one = Joined(oracle, "one")
+        one.is_assigned(epoch=1)
+        one.is_sent(1, epoch=1)
+        work = one.gets(1, epoch=1)
+        await asyncio.sleep(1.0)
+        one.is_assigned(epoch=epoch)
+        one.is_sent(1, epoch=epoch)
+        again = one.gets(1, epoch=epoch)
+        await asyncio.sleep(1.0)
+        one.processes(work)
+        await asyncio.sleep(1.0)
+        oracle.begin(one.again(again))
+        assert ["itself" in found for found in oracle.violations] == [True] * (epoch == 2)
+
+    run_virtual(scenario())
+
+
 def judge(records: int, *, prefetch: int = 100) -> Oracle:
     oracle = Oracle(ConsumerBounds(prefetch=prefetch))
     for seq in range(1, records + 1):
@@ -145,9 +186,10 @@ class Joined:
         oracle.to_gateway(self._link, {"type": "join", "max_deliveries": limit})
         oracle.arrived(self._link, {"type": "joined", "targets": TARGETS})
 
-    def is_assigned(self, *, epoch: int) -> None:
-        said = {"type": "assigned", "target": self.target, "epoch": epoch, "positions": {"0": 0}}
-        self._oracle.to_client(self._link, said)
+    def is_assigned(self, *, epoch: int, after: int = 0) -> None:
+        about = {"target": self.target, "epoch": epoch, "positions": {"0": after}}
+        self._oracle.to_client(self._link, {"type": "assigned", **about})
+        self._oracle.arrived(self._link, {"type": "assigned", **about})
 
     def is_sent(self, seq: int, *, epoch: int, deliveries: int = 1) -> None:
         said = {**self._event(seq, epoch), "deliveries": deliveries}
@@ -183,9 +225,10 @@ class Joined:
         self._oracle.end(work)
         self._oracle.acknowledged(work)
 
-    def says(self, seq: int, *, epoch: int) -> None:
-        said = {"type": "ack", "target": self.target, "epoch": epoch, "positions": {"0": seq}}
-        self._oracle.to_gateway(self._link, said)
+    def says(self, seq: int, *, epoch: int, alone: bool = False) -> None:
+        said = {"processed": {"0": [seq]}} if alone else {"positions": {"0": seq}}
+        about = {"type": "ack", "target": self.target, "epoch": epoch}
+        self._oracle.to_gateway(self._link, about | said)
 
     def _event(self, seq: int, epoch: int) -> dict[str, Any]:
         record = {"topic": "flights", "partition": 0, "seq": seq, "event_id": str(seq), "key": KEY}
