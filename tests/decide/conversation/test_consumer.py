@@ -994,7 +994,7 @@ def test_what_retention_took_from_the_beginning_is_no_loss_of_history() -> None:
 
 
 def test_what_does_not_come_any_more_is_told_though_the_last_of_it_was_processed() -> None:
-    """The first event was wanted later, when retention took both."""
+    """The first event was wanted later, when an operator had the group go past both."""
     membership, driver = joined("manual")
     first, second = take(driver), take(driver)
     driver.do(membership.ack(second, driver.now_s))
@@ -1004,7 +1004,7 @@ def test_what_does_not_come_any_more_is_told_though_the_last_of_it_was_processed
     while driver.go_on():
         pass
     resync = {"type": "resync", "subscription": "", "topic": "a", "partition": 0, "after": 0}
-    driver.send(resync | {"from": 3, "reason": "retention", "target": 0, "epoch": 2})
+    driver.send(resync | {"from": 3, "reason": "gap", "target": 0, "epoch": 2})
     while driver.go_on():
         pass
     told = driver.take()

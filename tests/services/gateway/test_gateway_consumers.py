@@ -437,6 +437,31 @@ async def test_that_it_was_put_back_is_told_before_what_retention_took_of_that()
         assert (await socket.next())["seq"] >= 10
 
 
+@pytest.mark.parametrize("earliest", [20, 35])
+async def test_what_is_passed_over_is_told_before_what_retention_took_behind_that(
+    earliest: int,
+) -> None:
+    """And what it took of that isn't news: nobody is sent back behind what was just told."""
+    checkpoints = FaultyCheckpoints()
+    async with grouped(checkpoints=checkpoints) as (world, coordinator):
+        append(world, *range(0, 160, 2))
+        await commit(checkpoints, 0, seq=10)
+        ref = PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", 0)
+        await checkpoints.put_ahead(ref, 30)
+        world.log.keep_from(PartitionRef("flights", 0), earliest)
+        coordinator.give("one", 0, epoch=2)
+        socket = await join(world)
+        owned = await assigned(socket, 1)
+        assert owned[0]["positions"]["0"] == earliest - 1
+        expected = [("gap", 10, 31)] + [("retention", 30, 35)] * (earliest == 35)
+        told = [await socket.next() for _ in expected]
+        assert [(one["reason"], one["after"], one["from"]) for one in told] == expected
+        assert (await socket.next())["seq"] > 30
+        assert committed(world, 0, 0) == 10, "it stays until the consumer has heard it"
+        socket.say(type="ack", target=0, epoch=2, positions={"0": expected[-1][2] - 1})
+        await until(lambda: committed(world, 0, 0) == expected[-1][2] - 1)
+
+
 @pytest.mark.parametrize(
     ("settled", "begins"), [(5, 5), (0, 40)], ids=["somewhere", "where the group began"]
 )

@@ -9,7 +9,7 @@ note per partition, said before anything else, says it all. Nothing is left out 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from headgate.decide.feed.redeliveries import Sized
@@ -121,8 +121,16 @@ class FeedQueue(Generic[T]):
         self._items.append(resync)
 
     def say_first(self, resync: Resync) -> None:
-        """Before everything that waits."""
-        self._items.appendleft(resync)
+        """Before everything that waits; what else is left out up to there needs no word then."""
+        told = [self._behind(one, resync) for one in self._items]
+        self._items = deque([resync, *[one for one in told if one is not None]])
+
+    def _behind(self, item: Item[T] | Resync, told: Resync) -> Item[T] | Resync | None:
+        """What of `item` isn't said by `told` already."""
+        last = told.from_seq - 1
+        if isinstance(item, Item) or item.partition != told.partition or item.after_seq >= last:
+            return item
+        return None if item.from_seq <= told.from_seq else replace(item, after_seq=last)
 
     # --- room ------------------------------------------------------------------------------------
 
