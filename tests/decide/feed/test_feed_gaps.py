@@ -56,6 +56,23 @@ def test_a_letter_of_the_midst_of_a_gap_hides_nothing_of_it() -> None:
     assert [subject.take(), subject.take()] == [Item(0, 7, "x"), Resync(0, 4, 10, "gap")]
 
 
+def test_nor_does_one_after_which_whoever_got_it_reads_on_in_the_log() -> None:
+    """Nothing before that is read there any more, so it is said with what lies behind. Nobody takes
+    back what was sent meanwhile."""
+    subject = live_feed({0: 4}, capacity=2)
+    for seq in (7, 8):
+        assert subject.deliver(0, seq, "x") is Delivered.QUEUED
+    assert subject.lost(0, 5, 11) is Delivered.DEFERRED
+    assert [subject.take(), subject.take()] == [Item(0, 7, "x"), Item(0, 8, "x")]
+    subject.gone(_read(subject), 12)
+    assert subject.sent()[0] == 8
+    assert subject.take() == Resync(0, 4, 12, "retention")
+    assert subject.sent()[0] == 11
+    subject.release({0: 30})
+    subject.gone(_read(subject), 20)
+    assert subject.take() == Resync(0, 11, 20, "retention"), "and once"
+
+
 def test_who_catches_up_finds_the_gap_in_the_log_and_only_there() -> None:
     subject = feed({0: 2})
     subject.release({0: 12})

@@ -44,7 +44,7 @@ never look at a clock, wait, or drop anything in silence.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Generic, Literal, TypeVar
 
@@ -98,6 +98,7 @@ class Feed(Generic[T]):
         "_held",
         "_last_read",
         "_lineage",
+        "_lost",
         "_positions",
         "_queue",
         "_read_limit",
@@ -139,6 +140,9 @@ class Feed(Generic[T]):
         self._again_next = False
         self._held = True
         self._last_read = -1
+        self._lost: dict[int, tuple[int, int]] = {}
+        """Of partitions that are read in the log: after which seq, and up to which, records are
+        lost that begin before the place where it is read on."""
         self._flowing = False
         """Everything is live and nothing waits: what comes next may go out at once. `_sent` is
         behind the positions meanwhile."""
@@ -197,16 +201,18 @@ class Feed(Generic[T]):
     ) -> Delivered:
         """The lane goes on after `last_seq`: nothing from `first_seq` up to there will come.
 
-        Who catches up reads the log up to there, and finds out by itself. `since`: so far the lane
-        may have read without this subscription.
+        Who catches up reads the log up to there, and finds out by itself; `gone` says what lies
+        before that, too. `since`: so far the lane may have read without this subscription.
         """
         position = self._positions.setdefault(partition, 0)
         if last_seq <= position:
             return Delivered.DUPLICATE
-        if (instead := self._not_now(partition, last_seq, since=since)) is not None:
-            return instead
         # From its beginning, though some of it may have come: a letter that was parked before its
         # neighbours were lost arrives before the news of them.
+        if (instead := self._not_now(partition, last_seq, since=since)) is not None:
+            if instead is Delivered.DEFERRED and first_seq <= position:
+                self._lost[partition] = first_seq - 1, last_seq
+            return instead
         self._end_flow()
         self._queue.say(Resync(partition, first_seq - 1, last_seq + 1, reason))
         self._positions[partition] = last_seq
@@ -356,7 +362,11 @@ class Feed(Generic[T]):
         if self._positions[read.partition] != read.after_seq or earliest <= read.after_seq + 1:
             raise ValueError(f"{read} can't have missed anything before {earliest}")
         self._queue.reserve_nothing()
-        self.resync(read.partition, read.after_seq, earliest)
+        resync = self._resynced(read.partition, read.after_seq, earliest, "retention")
+        before, last = self._lost.pop(read.partition, (read.after_seq, 0))
+        if before < read.after_seq < last:
+            resync = replace(resync, after_seq=before)
+        self._queue.say(resync)
 
     def lost_at_origin(self, read: Read) -> None:
         """The result of `read` when the first record that it found says that the origin has lost
