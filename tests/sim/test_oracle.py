@@ -194,3 +194,24 @@ def test_what_a_group_was_told_it_lacks_or_is_gone_may_be_missing_behind_an_olde
     assert oracle.ended_with_older(group)
     oracle.begins(group, "consumer-1", Resync("", TOPIC, 2, 0, 2, "retention"))
     assert oracle.owed_to_anybody(groups=True) == ""
+
+
+def test_what_was_parked_may_come_ahead_of_the_news_of_what_retention_took_before_it() -> None:
+    oracle = Oracle()
+    first = structs.replace(written((2, 1), "older", 1), key="k")
+    second = structs.replace(written((2, 2), "newer", 2), key="k")
+    group = oracle.group("packers", TOPIC)
+    for one in (first, second):
+        oracle.appended(one)
+    oracle.begins(group, "consumer-1", handed(second))
+    assert oracle.violations, "as long as it is there"
+    oracle.violations.clear()
+    group.begun.clear()
+    oracle.settled(PartitionRef(TOPIC, 2), 1)
+    oracle.retained(PartitionRef(TOPIC, 2), 2, past_settled=False)
+    oracle.begins(group, "consumer-1", handed(second))
+    oracle.ends(group, handed(second))
+    assert oracle.violations == []
+    assert oracle.left_to_do(group) == [(2, 1)], "somebody has to hear of it"
+    oracle.begins(group, "consumer-1", handed(first))
+    assert oracle.violations, "nor does it come behind that"
