@@ -13,6 +13,7 @@ What each meets, and where:
 | idle partitions | their positions follow | `…idle…` |
 | an origin that forgets | it is told of what all partitions have alone | `…may_forget…`, chaos |
 | history lost | said once in every partition; goes on after a reset alone | `…lost…` |
+| one that lacks what some partition has | the same | `…one_partition_has_alone…` |
 | a change that is too large | stops there; skipped, a record says so | `…too_large…` |
 | positions gone | never "now" without a word | `…positions_are_gone…` |
 | records about a whole collection | in every partition | chaos |
@@ -66,6 +67,23 @@ async def test_changes_reach_the_log_whoever_owns_the_partition(stage: Stage) ->
     await stage.until(lambda: (said := stage.report()) is not None and said.taken == 200)
     said = await stage.until_state("running")
     assert (said.begun, said.error) == (True, "")
+
+
+@on_a_stage
+async def test_an_origin_that_lacks_what_one_partition_has_alone_has_lost_its_history(
+    stage: Stage,
+) -> None:
+    """Where the others stand, it has all: as a standby that was promoted without the very last."""
+    stage.history.commit(*(change(number) for number in range(20)))
+    await stage.until(lambda: not stage.behind())
+    stage.history.commit(change(20))
+    await stage.until(lambda: not stage.behind())
+    stage.history.is_away = True
+    stage.history.take_back(1)
+    await stage.until_state("retrying")
+    stage.history.is_away = False
+    await stage.until_state("history-lost")
+    assert {one.partition for one in stage.records() if one.op == "lost"} == {0, 1, 2, 3}
 
 
 @on_a_stage

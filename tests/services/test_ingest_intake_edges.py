@@ -385,8 +385,10 @@ class _LosingACancellation(MemoryOrigin):
     lost = 0
 
     @contextlib.asynccontextmanager
-    async def open(self, after: str, *, begin_at: str) -> AsyncIterator[ChangeStream]:  # type: ignore[override]
-        async with super().open(after, begin_at=begin_at) as stream:
+    async def open(  # type: ignore[override]
+        self, after: str, *, begin_at: str, level: str = ""
+    ) -> AsyncIterator[ChangeStream]:
+        async with super().open(after, begin_at=begin_at, level=level) as stream:
             following = stream.next
 
             async def next_(patience_s: float = PATIENCE_S) -> Changes:

@@ -108,10 +108,14 @@ class Origin(Protocol):
     async def check(self) -> list[Finding]:
         """Try everything that a start needs: address, rights, how the server is set up."""
 
-    def open(self, after: str, *, begin_at: str) -> AbstractAsyncContextManager[ChangeStream]:
+    def open(
+        self, after: str, *, begin_at: str, level: str = ""
+    ) -> AbstractAsyncContextManager[ChangeStream]:
         """The changes behind the position `after`; where that is empty, from `begin_at` on
-        (model.connector.Connector). Raises like `next`, and OriginRefused for what nobody but an
-        operator can mend."""
+        (model.connector.Connector). `level` is the furthest that anybody has of it already (empty:
+        nobody has anything): an origin that lacks that, because it was put back to an earlier
+        state, has lost its history just as well. Raises like `next`, and OriginRefused for what
+        nobody but an operator can mend."""
 
     async def standing(self, position: str) -> Standing:
         """Never raises: what can't be told is None."""

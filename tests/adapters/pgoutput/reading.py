@@ -33,9 +33,12 @@ async def an_origin(dsn: str, **settings: str) -> AsyncIterator[PostgresOrigin]:
 
 @contextlib.asynccontextmanager
 async def a_stream(
-    dsn: str, *, after: str = "", begin_at: str = BEGIN_NOW, **settings: str
+    dsn: str, *, after: str = "", begin_at: str = BEGIN_NOW, level: str = "", **settings: str
 ) -> AsyncIterator[PostgresChangeStream]:
-    async with an_origin(dsn, **settings) as origin, origin.open(after, begin_at=begin_at) as found:
+    async with (
+        an_origin(dsn, **settings) as origin,
+        origin.open(after, begin_at=begin_at, level=level) as found,
+    ):
         yield found
 
 

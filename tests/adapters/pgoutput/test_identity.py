@@ -53,6 +53,7 @@ def test_a_change_has_the_timeline_on_which_it_was_written() -> None:
     ("position", "is_there"),
     [
         (Position(7, 1, 0x3000000), True),
+        (Position(7, 1, 0x3000000, 1), False),  # of a commit that would begin at that end
         (Position(7, 1, 0x3000001), False),
         (Position(7, 2, 0x4000000, 5), True),
         (Position(7, 2, 0x5000001), False),

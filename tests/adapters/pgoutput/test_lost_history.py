@@ -64,6 +64,36 @@ async def test_a_slot_that_somebody_else_has_read_is_a_lost_history(database: Da
         await opened(database, position)
 
 
+async def test_a_slot_that_is_made_anew_just_before_it_is_read_is_a_lost_history(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    position = await read_some(database)
+    start = link.Link.start
+
+    async def late(self: link.Link, slot: str, lsn: int, options: dict[str, str]) -> None:
+        await database.run("SELECT pg_drop_replication_slot(%s)", (slot,))
+        await database.run("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+        await start(self, slot, lsn, options)
+
+    monkeypatch.setattr(link.Link, "start", late)
+    with pytest.raises(OriginHistoryLost, match="made anew"):
+        await opened(database, position)
+
+
+async def test_what_somebody_has_of_another_history_is_a_lost_one(database: Database) -> None:
+    """As of a standby that was promoted without the very last, which one partition has."""
+    position = position_from(await read_some(database))
+    async with a_stream(database.dsn, after=str(position), level=str(position)):
+        pass
+    for level in (
+        type(position)(position.system, 1, position.lsn + 10**9),
+        type(position)(position.system, 2, position.lsn, 1),
+    ):
+        with pytest.raises(OriginHistoryLost, match="promoted"):
+            async with a_stream(database.dsn, after=str(position), level=str(level)):
+                pass
+
+
 async def test_another_database_system_and_a_position_ahead_of_it_are_a_lost_history(
     database: Database,
 ) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import psycopg
 import pytest
 
+from headgate.adapters.pgoutput import slot
 from headgate.adapters.pgoutput.stream import BATCH
-from headgate.errors import ChangeTooLarge, OriginHistoryLost, OriginRefused
+from headgate.errors import ChangeTooLarge, OriginHistoryLost, OriginRefused, OriginUnavailable
 from headgate.model.connector import BEGIN_NOW
 from headgate.model.event import UNKNOWN_HEADER
 from tests.adapters.pgoutput.conftest import Database
@@ -302,6 +304,27 @@ async def test_a_table_that_is_made_anew_is_told_again_and_one_that_is_gone_stop
             warning = (await origin.standing(stream.position)).warning
     assert [(one.collection, one.key) for one in found] == [("public.a", "2"), ("public.d", "3")]
     assert "no table public.b, public.c" in warning
+
+
+async def test_a_transaction_that_a_new_slot_waits_for_is_named_and_nothing_is_left_waiting(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot, "CREATE_WAIT_S", 0.3)
+    await database.run("CREATE TABLE t (id int PRIMARY KEY)")
+    async with (
+        an_origin(database.dsn) as origin,
+        await psycopg.AsyncConnection.connect(database.dsn) as other,
+    ):
+        await other.execute("INSERT INTO t VALUES (1)")
+        for _ in range(2):
+            with pytest.raises(OriginUnavailable, match=f"process {other.info.backend_pid}, open"):
+                async with origin.open("", begin_at=BEGIN_NOW):
+                    pass
+        assert await made(database) == ({f"headgate_{NAME}"}, set())
+        await other.commit()
+        async with origin.open("", begin_at=BEGIN_NOW) as stream:
+            await database.run("INSERT INTO t VALUES (2)")
+            assert [one.key for one in await events(stream, 1)] == ["2"]
 
 
 async def test_who_begins_anew_is_told_what_the_settings_name_and_nothing_else(

@@ -78,6 +78,11 @@ class MemoryHistory:
         elif event.key is not None:
             self.table[event.collection, event.key] = event.document
 
+    def take_back(self, count: int) -> None:
+        """As a copy of an earlier state would: the last ones were never committed."""
+        del self.changes[-count:]
+        self.head -= count
+
     def lose(self, up_to: int) -> None:
         """Forget the changes up to that number."""
         self.changes = [one for one in self.changes if (one.source or "") > position_of(up_to)]
@@ -121,15 +126,19 @@ class MemoryOrigin:
         verdict, sentence = ("failed", "start it") if self._history.is_away else ("ok", "")
         return [Finding("connection", verdict, sentence)]  # type: ignore[arg-type]
 
-    def open(self, after: str, *, begin_at: str) -> AbstractAsyncContextManager[MemoryStream]:
-        return self._opened(after, begin_at)
+    def open(
+        self, after: str, *, begin_at: str, level: str = ""
+    ) -> AbstractAsyncContextManager[MemoryStream]:
+        return self._opened(after, begin_at, level)
 
     @asynccontextmanager
-    async def _opened(self, after: str, begin_at: str) -> AsyncIterator[MemoryStream]:
+    async def _opened(self, after: str, begin_at: str, level: str) -> AsyncIterator[MemoryStream]:
         await asyncio.sleep(0)
         at = int(after or begin_at.removeprefix("position:").replace(BEGIN_NOW, "-1"))
         number = self._history.head if at < 0 else at
         self._history.behind(max(number, self._history.first - 1) if at < 0 else number)
+        if level and int(level) > self._history.head:
+            raise OriginHistoryLost(f"the origin has {self._history.head} changes, and not {level}")
         yield MemoryStream(
             self._history, number, self._batch, self._wait_s, self._rows, self._pause_s
         )

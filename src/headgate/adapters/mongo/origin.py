@@ -45,7 +45,13 @@ class MongoOrigin:
         return await OriginCheck(self._deployment).run()
 
     @contextlib.asynccontextmanager
-    async def open(self, after: str, *, begin_at: str) -> AsyncIterator[MongoChangeStream]:
+    async def open(
+        self,
+        after: str,
+        *,
+        begin_at: str,
+        level: str = "",  # what a majority has isn't taken back
+    ) -> AsyncIterator[MongoChangeStream]:
         start = _start(after, begin_at)
         async with await self._deployment.session() as session, Helpers() as helpers:
             stream = MongoChangeStream(self._deployment, self._naming, session, helpers)

@@ -31,6 +31,11 @@ class Position(msgspec.Struct, frozen=True, order=True):
     lsn: int
     index: int = 0
 
+    @property
+    def reach(self) -> int:
+        """Who has this position has the WAL up to there, at least: of a change, its commit, too."""
+        return self.lsn + (self.index > 0)
+
     def __str__(self) -> str:
         return f"{prefix_of(self.system, self.timeline, self.lsn)}{self.index:08x}"
 
@@ -87,7 +92,7 @@ class Timelines(msgspec.Struct, frozen=True):
         if position.timeline == self.current:
             return True
         return any(
-            number == position.timeline and position.lsn <= end for number, end in self.ended
+            number == position.timeline and position.reach <= end for number, end in self.ended
         )
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from struct import Struct
-from typing import Self
+from typing import LiteralString, Self
 
 import psycopg
-from psycopg import pq
+from psycopg import pq, sql
 
 from headgate.adapters.pgoutput.database import ANSWER_TIMEOUT_S, Connection, Database, Row, bounded
 from headgate.adapters.pgoutput.identity import Timelines, lsn_from, timelines_from, written
@@ -53,17 +53,20 @@ class Link:
 
     async def timelines(self) -> tuple[Timelines, int]:
         """The database system's history, and where its WAL ends."""
-        [(system, timeline, end, *_)] = await self._command("IDENTIFY_SYSTEM")
+        [(system, timeline, end, *_)] = await self.rows("IDENTIFY_SYSTEM")
         history = ""
         if int(timeline) != 1:
-            [(_, content)] = await self._command(f"TIMELINE_HISTORY {int(timeline)}")
+            [(_, content)] = await self.rows(
+                sql.SQL("TIMELINE_HISTORY {}").format(sql.Literal(int(timeline)))
+            )
             history = content if isinstance(content, str) else bytes(content).decode()
         return timelines_from(int(system), int(timeline), history), lsn_from(end) or 0
 
-    async def _command(self, command: str) -> list[Row]:
+    async def rows(self, command: LiteralString | sql.Composed) -> list[Row]:
+        """Before `start`. A connection like this one takes no values beside a statement."""
         async with bounded(self._connection, ANSWER_TIMEOUT_S):
             cursor = await self._connection.execute(command)
-            return await cursor.fetchall()
+            return await cursor.fetchall() if cursor.description else []
 
     async def start(self, slot: str, lsn: int, options: dict[str, str]) -> None:
         """Raises psycopg's errors, and what the server's answer means."""

@@ -60,10 +60,12 @@ class PostgresOrigin:
         return await OriginCheck(self._database, self._slot, self._publication).run()
 
     @contextlib.asynccontextmanager
-    async def open(self, after: str, *, begin_at: str) -> AsyncIterator[PostgresChangeStream]:
+    async def open(
+        self, after: str, *, begin_at: str, level: str = ""
+    ) -> AsyncIterator[PostgresChangeStream]:
         async with contextlib.AsyncExitStack() as stack:
             try:
-                stream, link = await self._opened(after, begin_at, stack)
+                stream, link = await self._opened(after, begin_at, level, stack)
             except psycopg.Error as error:
                 raise self._database.error(error) from error
             helpers = await stack.enter_async_context(Helpers())
@@ -105,7 +107,7 @@ class PostgresOrigin:
         await self._database.close()
 
     async def _opened(
-        self, after: str, begin_at: str, stack: contextlib.AsyncExitStack
+        self, after: str, begin_at: str, level: str, stack: contextlib.AsyncExitStack
     ) -> tuple[PostgresChangeStream, Link]:
         wanted = _wanted(after, begin_at)
         version = await self._ready()
@@ -114,7 +116,9 @@ class PostgresOrigin:
         timelines, end = await link.timelines()
         await self._publication.ensure(version, anew=not after)
         await self._slot.free()
-        start = await self._start(wanted, timelines, end, version)
+        start = await self._start(wanted, link, timelines, end, version)
+        if level:
+            self._slot.check_history(position_from(level), timelines, end)
         options = {"proto_version": PROTOCOL, "publication_names": _listed(self._publication.name)}
         if self._settings.messages:
             options["messages"] = "true"
@@ -124,6 +128,9 @@ class PostgresOrigin:
         )
         stack.push_async_callback(stream.close)
         return stream, link
+        if wanted is not None:
+            # Nobody else moves it from now on; it may have been another one until just now.
+            self._slot.going_on(await self._slot.find(), start, timelines, end)
 
     async def _ready(self) -> int:
         """The server's version, where a connector can read it."""
@@ -140,11 +147,16 @@ class PostgresOrigin:
         return int(version)
 
     async def _start(
-        self, wanted: Position | int | None, timelines: Timelines, end: int, version: int
+        self,
+        wanted: Position | int | None,
+        link: Link,
+        timelines: Timelines,
+        end: int,
+        version: int,
     ) -> Position:
         """Behind which position to begin; the slot is there then. `wanted` is where an LSN or a
         position says; None: now."""
-        info = await self._slot.find()
+        info = await self._slot.find(link.rows)
         if wanted is None:
             if self._slot.own:
                 return timelines.at(await self._slot.create(version))

@@ -6,19 +6,21 @@ it, of the same database system and history; whatever else it is, is a history t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
 import psycopg
+from psycopg import sql
 
-from headgate.adapters.pgoutput.database import Database
-from headgate.adapters.pgoutput.errors import SLOT_IN_USE, history_lost
+from headgate.adapters.pgoutput.database import ANSWER_TIMEOUT_S, Database, Row
+from headgate.adapters.pgoutput.errors import history_lost
 from headgate.adapters.pgoutput.identity import Position, Timelines, lsn_from, written
-from headgate.errors import OriginRefused, OriginUnavailable
+from headgate.errors import HeadgateError, OriginRefused, OriginUnavailable
 
 PLUGIN = "pgoutput"
-CREATE_TIMEOUT_S = 30.0
+CREATE_WAIT_S = 30.0
 """A new slot waits for the transactions that are open."""
 DEAD_AFTER_S = 15
 """A reader that has said nothing for so long has lost its connection: readers speak every 5 s."""
@@ -27,6 +29,19 @@ _CREATE = "SELECT lsn FROM pg_create_logical_replication_slot(%s, %s)"
 _CREATE_WITH_FAILOVER = (
     "SELECT lsn FROM pg_create_logical_replication_slot(%s, %s, false, false, true)"
 )
+_GIVE_UP_AFTER = "SELECT set_config('statement_timeout', %s, false)"
+_OLDEST = """
+SELECT pid, date_trunc('second', xact_start)::text FROM pg_stat_activity
+WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1
+"""
+_FIND = (
+    "SELECT to_jsonb(s), pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN "
+    "pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn)::bigint "
+    "FROM pg_replication_slots s WHERE slot_name = {}"
+)
+_BOUNDS = {"idle_timeout": "idle_replication_slot_timeout"}
+"""By why a slot was given up, what does it, where that isn't the WAL that it holds back."""
+Ask = Callable[[sql.Composed], Awaitable[list[Row]]]
 
 
 class SlotInfo(msgspec.Struct, frozen=True):
@@ -55,13 +70,9 @@ class Slot:
         self.name = name
         self.own = own
 
-    async def find(self) -> SlotInfo | None:
-        rows = await self._database.rows(
-            "SELECT to_jsonb(s), pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN "
-            "pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn)::bigint "
-            "FROM pg_replication_slots s WHERE slot_name = %s",
-            (self.name,),
-        )
+    async def find(self, ask: Ask | None = None) -> SlotInfo | None:
+        """`ask`: at that connection's server, and not at whichever is reached otherwise."""
+        rows = await (ask or self._database.rows)(sql.SQL(_FIND).format(sql.Literal(self.name)))
         return _info(rows[0][0], rows[0][1]) if rows else None
 
     async def create(self, version: int) -> int:
@@ -73,12 +84,26 @@ class Slot:
             raise OriginRefused(
                 "slots that go on at a standby came with PostgreSQL 17: set failover to auto"
             )
-        rows = await self._database.rows(
-            _CREATE_WITH_FAILOVER if fails_over else _CREATE,
-            (self.name, PLUGIN),
-            timeout_s=CREATE_TIMEOUT_S,
-        )
+        statement = _CREATE_WITH_FAILOVER if fails_over else _CREATE
+        # The server gives up waiting by itself: whose connection is cut waits on, with the slot.
+        await self._database.rows(_GIVE_UP_AFTER, (f"{CREATE_WAIT_S * 1000:.0f}",))
+        try:
+            rows = await self._database.rows(
+                statement, (self.name, PLUGIN), timeout_s=CREATE_WAIT_S + ANSWER_TIMEOUT_S
+            )
+        except psycopg.errors.QueryCanceled as error:
+            raise OriginUnavailable(
+                "a new replication slot waits for the transactions that are open, the oldest of "
+                f"them of {await self._oldest()}: end it, or wait"
+            ) from error
+        finally:
+            with contextlib.suppress(psycopg.Error, HeadgateError):
+                await self._database.rows("RESET statement_timeout")
         return lsn_from(rows[0][0]) or 0
+
+    async def _oldest(self) -> str:
+        rows = await self._database.rows(_OLDEST)
+        return f"process {rows[0][0]}, open since {rows[0][1]}" if rows else "another session"
 
     async def drop(self) -> None:
         """Nothing where it isn't there."""
@@ -110,20 +135,25 @@ class Slot:
         if info.is_lost:
             raise history_lost(
                 f"the server has given up the replication slot {self.name} "
-                f"({info.invalidated or 'wal_status lost'}): let max_slot_wal_keep_size be larger"
+                f"({info.invalidated or 'wal_status lost'}): let "
+                f"{_BOUNDS.get(info.invalidated, 'max_slot_wal_keep_size')} be larger"
             )
-        if position.system != timelines.system:
-            raise history_lost("it is another database system than before, as after a restore")
-        if not timelines.has(position) or position.lsn > end:
-            raise history_lost(
-                "it doesn't have all that was read from it before: it is a standby that lacked "
-                "that when it was promoted, or was put back to an earlier state"
-            )
+        self.check_history(position, timelines, end)
         if info.confirmed > position.lsn:
             raise history_lost(
                 f"the replication slot {self.name} begins at {written(info.confirmed)}, behind "
                 f"what is in the log ({written(position.lsn)}): it was made anew, or somebody else "
                 "has read it"
+            )
+
+    def check_history(self, position: Position, timelines: Timelines, end: int) -> None:
+        """Raises OriginHistoryLost where the server doesn't have all up to there."""
+        if position.system != timelines.system:
+            raise history_lost("it is another database system than before, as after a restore")
+        if not timelines.has(position) or position.reach > end:
+            raise history_lost(
+                "it doesn't have all that was read from it before: it is a standby that lacked "
+                "that when it was promoted, or was put back to an earlier state"
             )
 
     def check(self, info: SlotInfo) -> None:
@@ -133,15 +163,6 @@ class Slot:
                 f"the replication slot {self.name} is for {info.plugin or 'standbys'}, and not for "
                 f"{PLUGIN}: name another one in the setting slot"
             )
-
-
-def in_use(error: psycopg.Error) -> OriginUnavailable | None:
-    if error.sqlstate != SLOT_IN_USE:
-        return None
-    return OriginUnavailable(
-        "somebody else reads the replication slot: another connector with the same slot, or a "
-        "former reader that the server hasn't missed yet",
-    )
 
 
 def _info(found: Mapping[str, Any], held_bytes: int | None) -> SlotInfo:

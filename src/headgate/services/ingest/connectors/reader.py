@@ -173,7 +173,7 @@ class Intake:
             await self._end(planned, why)
         try:
             resume = of_stream(planned.resume)
-            opening = origin.open(resume, begin_at=self.connector.begin_at)
+            opening = origin.open(resume, begin_at=self.connector.begin_at, level=planned.level)
             async with opening as stream:
                 await self._pin(planned, planned.resume or stream.position)
                 self._standing.begins()
