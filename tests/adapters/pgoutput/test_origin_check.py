@@ -70,6 +70,32 @@ async def test_tables_without_a_key_and_with_half_an_identity_are_named(database
     ].verdict == "ok"
 
 
+async def test_a_key_that_the_server_would_not_take_for_one_is_found_before_it_is_published(
+    database: Database,
+) -> None:
+    """Nobody could update or delete rows of it from then on."""
+    await database.run("CREATE TABLE late (id int PRIMARY KEY DEFERRABLE)")
+    keys = (await found(database.dsn))["keys"]
+    assert (keys.verdict, "DEFERRABLE" in keys.sentence) == ("failed", True)
+    await database.run("ALTER TABLE late REPLICA IDENTITY FULL")
+    assert (await found(database.dsn))["keys"].verdict == "ok"
+
+
+async def test_tables_that_inherit_and_partitions_are_what_the_settings_name(
+    database: Database,
+) -> None:
+    await database.run("CREATE TABLE parent (id int PRIMARY KEY)")
+    await database.run("CREATE TABLE child (PRIMARY KEY (id)) INHERITS (parent)")
+    await database.run("CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+    await database.run("CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)")
+    alone = await found(database.dsn, tables="public.parent,public.p1")
+    assert alone["publication"].sentence == "2 tables"
+    assert "public.child inherit" in alone["tables"].sentence
+    whole = await found(database.dsn)
+    assert whole["publication"].sentence == "3 tables"
+    assert "tables" not in whole
+
+
 async def test_what_the_settings_name_has_to_be_there(database: Database) -> None:
     await database.run("CREATE TABLE t (id int PRIMARY KEY)")
     missing = await found(database.dsn, tables="public.t,public.gone")

@@ -32,12 +32,17 @@ FROM pg_roles WHERE rolname = current_user
 """
 _TABLES = """
 SELECT n.nspname || '.' || c.relname, c.relreplident::text,
-  EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary),
+  EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary
+    AND (i.indimmediate OR c.relreplident = 'f')),
   EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident),
-  pg_has_role(c.relowner, 'USAGE'), has_table_privilege(c.oid, 'SELECT')
+  pg_has_role(c.relowner, 'USAGE'), has_table_privilege(c.oid, 'SELECT'), c.relispartition,
+  ARRAY(SELECT m.nspname || '.' || k.relname
+    FROM pg_inherits h JOIN pg_class k ON k.oid = h.inhrelid JOIN pg_namespace m
+      ON m.oid = k.relnamespace
+    WHERE h.inhparent = c.oid AND NOT k.relispartition ORDER BY 1)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
-  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND NOT c.relispartition
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema')
 ORDER BY 1
 """
 
@@ -99,6 +104,13 @@ class OriginCheck:
         )
         for finding in _keys(tables):
             yield finding
+        names = {row[0] for row in tables}
+        if heirs := sorted({name for row in tables for name in row[7]} - names):
+            sentence = (
+                f"{_named(heirs)} inherit from a table that is read, and are tables of their own: "
+                "name them, too, where their rows matter"
+            )
+            yield Finding("tables", "warning", sentence)
         if unreadable := [row[0] for row in tables if not row[5]]:
             sentence = (
                 f"{_named(unreadable)} can't be read by {user}, which a snapshot takes: GRANT "
@@ -144,11 +156,15 @@ class OriginCheck:
             published = {f"{schema}.{table}" for schema, table in await self._publication.tables()}
             return [row for row in rows if row[0] in published]
         wanted = self._database.settings.tables
-        if not wanted:
-            return rows
         names = {str(one) for one in wanted}
         schemas = {one.schema for one in wanted if one.table == ALL_OF_SCHEMA}
-        return [row for row in rows if row[0] in names or row[0].partition(".")[0] in schemas]
+        # Partitions are told as their table, but for those that are named by themselves.
+        return [
+            row
+            for row in rows
+            if row[0] in names
+            or (not row[6] and (not wanted or row[0].partition(".")[0] in schemas))
+        ]
 
     async def _publication_finding(
         self, tables: Sequence[Row], version: int, *, is_super: bool, may_create: bool
@@ -203,8 +219,10 @@ def _keys(tables: Sequence[Row]) -> list[Finding]:
     ]
     if without:
         sentence = (
-            f"{_named(without)} have no key for the changes of a row: give each a primary key, or "
-            "REPLICA IDENTITY USING INDEX with a unique index, or leave it out (tables)"
+            f"{_named(without)} have no key for the changes of a row, and the server would refuse "
+            "updates and deletes of what is published without one: give each a primary key (one "
+            "that isn't DEFERRABLE), or REPLICA IDENTITY USING INDEX with a unique index, or leave "
+            "it out (tables)"
         )
         return [Finding("keys", "failed", sentence)]
     partial = [name for name, identity, *_ in tables if identity != "f"]
