@@ -64,6 +64,42 @@ async def test_a_slot_that_somebody_else_has_read_is_a_lost_history(database: Da
         await opened(database, position)
 
 
+async def test_a_publication_that_was_missing_when_something_changed_is_a_lost_history(
+    database: Database,
+) -> None:
+    """PostgreSQL 18 leaves such changes out and goes on."""
+    await database.run("CREATE TABLE t (id int PRIMARY KEY)")
+    async with an_origin(database.dsn) as origin:
+        async with origin.open("", begin_at=BEGIN_NOW) as stream:
+            await database.run("INSERT INTO t VALUES (1)")
+            position = str((await events(stream, 1))[0].source)
+            await database.run("DROP PUBLICATION headgate_shop")
+            assert "was dropped" in (await origin.standing(position)).warning
+            await database.run("INSERT INTO t VALUES (2)")
+            with pytest.raises(OriginHistoryLost, match="publication was missing"):
+                await events(stream, 1)
+        # Whoever goes on makes it again, and what nobody was told is lost all the same.
+        with pytest.raises(OriginHistoryLost, match="publication was missing"):
+            async with origin.open(position, begin_at=BEGIN_NOW) as stream:
+                await events(stream, 1)
+        async with origin.open("", begin_at=BEGIN_NOW) as stream:
+            await database.run("INSERT INTO t VALUES (3)")
+            assert [one.key for one in await events(stream, 1)] == ["3"]
+
+
+async def test_a_publication_that_nothing_was_changed_without_is_no_loss(
+    database: Database,
+) -> None:
+    await database.run("CREATE TABLE t (id int PRIMARY KEY)")
+    await database.run("CREATE PUBLICATION given FOR TABLE t")
+    async with a_stream(database.dsn, publication="given") as stream:
+        async with database.connection.transaction():
+            await database.run("DROP PUBLICATION given")
+            await database.run("CREATE PUBLICATION given FOR TABLE t")
+        await database.run("INSERT INTO t VALUES (1)")
+        assert [one.key for one in await events(stream, 1)] == ["1"]
+
+
 async def test_a_slot_that_is_made_anew_just_before_it_is_read_is_a_lost_history(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

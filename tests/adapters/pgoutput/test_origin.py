@@ -7,7 +7,7 @@ import json
 import psycopg
 import pytest
 
-from headgate.adapters.pgoutput import slot
+from headgate.adapters.pgoutput import slot, tables
 from headgate.adapters.pgoutput.stream import BATCH
 from headgate.errors import ChangeTooLarge, OriginHistoryLost, OriginRefused, OriginUnavailable
 from headgate.model.connector import BEGIN_NOW
@@ -281,9 +281,10 @@ async def made(database: Database) -> tuple[set[str], set[str]]:
     return {name for (name,) in publications}, {name for (name,) in slots}
 
 
-async def test_a_table_that_is_made_anew_is_told_again_and_one_that_is_gone_stops_no_other(
+async def test_a_table_that_is_gone_stops_no_other_and_one_made_anew_is_told_with_its_rows(
     database: Database,
 ) -> None:
+    """To tell it before anybody reads its rows would pass over what was written until then."""
     await database.run("CREATE TABLE a (id int PRIMARY KEY)")
     await database.run("CREATE TABLE b (id int PRIMARY KEY)")
     await database.run("CREATE TABLE c (id int PRIMARY KEY)")
@@ -291,6 +292,7 @@ async def test_a_table_that_is_made_anew_is_told_again_and_one_that_is_gone_stop
         async with origin.open("", begin_at=BEGIN_NOW) as stream:
             await database.run("DROP TABLE a, b")
             await database.run("CREATE TABLE a (id int PRIMARY KEY)")
+            await database.run("INSERT INTO a VALUES (1)")
             await database.run("ALTER TABLE c RENAME TO d")
             await database.run("INSERT INTO d VALUES (1)")
             [told] = await events(stream, 1)
@@ -300,10 +302,42 @@ async def test_a_table_that_is_made_anew_is_told_again_and_one_that_is_gone_stop
         async with origin.open(str(told.source), begin_at=BEGIN_NOW) as stream:
             await database.run("INSERT INTO a VALUES (2)")
             await database.run("INSERT INTO d VALUES (3)")
-            found = await events(stream, 2)
+            [second] = await events(stream, 1)
+            assert (await origin.standing(stream.position)).warning == warning
+            assert "public.a" in (await stream.listing()).collections
+            chunk = await stream.chunk("public.a", "")
+            await database.run("INSERT INTO a VALUES (4)")
+            [third] = await events(stream, 1)
             warning = (await origin.standing(stream.position)).warning
-    assert [(one.collection, one.key) for one in found] == [("public.a", "2"), ("public.d", "3")]
+        async with origin.open("", begin_at=BEGIN_NOW) as stream:
+            await database.run("INSERT INTO d VALUES (5)")
+            await database.run("INSERT INTO a VALUES (6)")
+            assert [one.key for one in await events(stream, 2)] == ["6"]
+    assert [one.key for one in chunk.rows] == ["1", "2"]
+    assert (told.collection, told.key) == ("public.d", "1")
+    assert (second.collection, second.key) == ("public.d", "3")
+    assert (third.collection, third.key) == ("public.a", "4")
     assert "no table public.b, public.c" in warning
+
+
+async def test_who_wrote_before_a_table_was_published_again_is_waited_for(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "WAIT_S", 0.2)
+    await database.run("CREATE TABLE a (id int PRIMARY KEY)")
+    await database.run("CREATE TABLE b (id int PRIMARY KEY)")
+    async with (
+        a_stream(database.dsn, tables="public.a,public.b") as stream,
+        await psycopg.AsyncConnection.connect(database.dsn) as other,
+    ):
+        assert (await stream.chunk("public.b", "")).rows == []
+        await database.run("DROP TABLE a")
+        await database.run("CREATE TABLE a (id int PRIMARY KEY)")
+        await other.execute("INSERT INTO a VALUES (1)")
+        with pytest.raises(OriginUnavailable, match="before the transaction"):
+            await stream.chunk("public.a", "")
+        await other.commit()
+        assert [one.key for one in (await stream.chunk("public.a", "")).rows] == ["1"]
 
 
 async def test_a_transaction_that_a_new_slot_waits_for_is_named_and_nothing_is_left_waiting(
@@ -325,6 +359,22 @@ async def test_a_transaction_that_a_new_slot_waits_for_is_named_and_nothing_is_l
         async with origin.open("", begin_at=BEGIN_NOW) as stream:
             await database.run("INSERT INTO t VALUES (2)")
             assert [one.key for one in await events(stream, 1)] == ["2"]
+
+
+async def test_tables_that_inherit_are_their_own_and_nothing_of_the_connectors(
+    database: Database,
+) -> None:
+    """To publish one that has no key would let the server refuse every delete from its parent."""
+    await database.run("CREATE TABLE parent (id int PRIMARY KEY)")
+    await database.run("CREATE TABLE keyless () INHERITS (parent)")
+    async with an_origin(database.dsn, tables="public.parent") as origin:
+        for _ in range(2):  # the second begins anew with what the first has made
+            async with origin.open("", begin_at=BEGIN_NOW) as stream:
+                await database.run("INSERT INTO keyless VALUES (1)")
+                await database.run("INSERT INTO parent VALUES (2)")
+                await database.run("DELETE FROM parent")
+                found = await events(stream, 2)
+            assert [(one.op, one.key) for one in found] == [("insert", "2"), ("delete", "2")]
 
 
 async def test_who_begins_anew_is_told_what_the_settings_name_and_nothing_else(

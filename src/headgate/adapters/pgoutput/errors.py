@@ -22,7 +22,7 @@ SLOT_IN_USE = "55006"
 NO_SUCH_OBJECT = "42704"
 DUPLICATE = "42710"
 _NO_SLOTS = "53400"
-_NOT_READY = "55000"
+NOT_READY = "55000"
 """object_not_in_prerequisite_state: wal_level, or a slot that has lost its history."""
 _LOST_WORDS = (
     "can no longer access",
@@ -72,7 +72,7 @@ def origin_error(
         )
     if any(words in reason for words in _LOST_WORDS):
         return history_lost(reason)
-    if state == _NOT_READY and "wal_level" in reason:
+    if state == NOT_READY and "wal_level" in reason:
         return OriginRefused(WAL_LEVEL, reason=reason)
     if state == _NO_SLOTS:
         return OriginRefused(

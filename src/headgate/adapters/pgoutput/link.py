@@ -5,7 +5,8 @@ waits for the socket. What we have is said by a timer of its own (`report_all_al
 a reader who waits for the log isn't taken for dead.
 
 Invariants: no acknowledgement goes beyond what was received; a server that says nothing for
-SILENCE_S although it was asked counts as away.
+SILENCE_S although it was asked counts as away; nothing is handed out behind a change that the
+server has left out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import psycopg
 from psycopg import pq, sql
 
 from headgate.adapters.pgoutput.database import ANSWER_TIMEOUT_S, Connection, Database, Row, bounded
+from headgate.adapters.pgoutput.errors import NOT_READY, history_lost
 from headgate.adapters.pgoutput.identity import Timelines, lsn_from, timelines_from, written
 from headgate.adapters.pgoutput.messages import MalformedMessage
 from headgate.errors import HeadgateError, OriginUnavailable
@@ -45,11 +47,23 @@ class Link:
         self.said = 0
         """The server has sent everything before this LSN."""
         self._heard_at = self._loop.time()
+        self._left_out = ""
+        """Why the server has left changes out, in its words."""
 
     @classmethod
     async def open(cls, database: Database) -> Self:
         """Raises OriginUnavailable and OriginRefused."""
-        return cls(database, await database.connect(replication="database"))
+        connection = await database.connect(replication="database")
+        link = cls(database, connection)
+        try:
+            await link.rows("SET client_min_messages = 'warning'")
+        except psycopg.Error as error:
+            await connection.close()
+            raise database.error(error) from error
+        except BaseException:
+            await connection.close()
+            raise
+        return link
 
     async def timelines(self) -> tuple[Timelines, int]:
         """The database system's history, and where its WAL ends."""
@@ -72,6 +86,7 @@ class Link:
         """Raises psycopg's errors, and what the server's answer means."""
         asked = ", ".join(f"{name} '{_quoted(value)}'" for name, value in options.items())
         command = f'START_REPLICATION SLOT "{slot}" LOGICAL {written(lsn)} ({asked})'
+        self._connection.add_notice_handler(self._note)
         self._pgconn.nonblocking = 1
         self._pgconn.send_query(command.encode())
         self._pgconn.flush()  # less than any socket takes at once
@@ -94,6 +109,8 @@ class Link:
         while True:
             try:
                 size, data = self._pgconn.get_copy_data(1)
+                if self._left_out:
+                    raise history_lost(self._left_out)
                 if size == 0:
                     if has_looked:
                         return None
@@ -152,6 +169,15 @@ class Link:
         self.report()
         self._pgconn.finish()
         await self._connection.close()
+
+    def _note(self, said: psycopg.errors.Diagnostic) -> None:
+        """PostgreSQL 18 doesn't end the stream where its publication is missing: it warns, and
+        leaves out what was changed then."""
+        if said.severity_nonlocalized == "WARNING" and said.sqlstate == NOT_READY:
+            self._left_out = (
+                "its publication was missing when they were made: it was dropped meanwhile, or "
+                f"made later than that (the server: {said.message_primary})"
+            )
 
     def _refused(self, result: pq.abc.PGresult | None) -> HeadgateError:
         """What it means that the stream has ended, or never began."""

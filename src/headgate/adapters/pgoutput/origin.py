@@ -25,7 +25,7 @@ from headgate.adapters.pgoutput.link import Link
 from headgate.adapters.pgoutput.origin_check import OriginCheck
 from headgate.adapters.pgoutput.publication import Publication
 from headgate.adapters.pgoutput.slot import Slot
-from headgate.adapters.pgoutput.standing import standing_of, unpublished
+from headgate.adapters.pgoutput.standing import standing_of, unpublished, without_publication
 from headgate.adapters.pgoutput.stream import PostgresChangeStream
 from headgate.decide.connectors.postgres_settings import own_name, read_settings
 from headgate.errors import HeadgateError, OriginRefused, OriginUnavailable
@@ -75,7 +75,11 @@ class PostgresOrigin:
     async def standing(self, position: str) -> Standing:
         try:
             standing = await standing_of(self._slot)
-            lacking = [] if standing.warning else await self._publication.lacking()
+            if standing.warning:
+                return standing
+            if not await self._publication.is_there():
+                return replace(standing, warning=without_publication(self._publication.name))
+            lacking = await self._publication.lacking()
             return (
                 replace(standing, warning=unpublished(self._name, lacking)) if lacking else standing
             )
@@ -113,8 +117,9 @@ class PostgresOrigin:
         version = await self._ready()
         link = await Link.open(self._database)
         stack.push_async_callback(link.close)
-        timelines, end = await link.timelines()
+        # Before it is asked where the server's WAL ends: changes behind that are to be sent.
         await self._publication.ensure(version, anew=not after)
+        timelines, end = await link.timelines()
         await self._slot.free()
         start = await self._start(wanted, link, timelines, end, version)
         if level:
@@ -123,14 +128,14 @@ class PostgresOrigin:
         if self._settings.messages:
             options["messages"] = "true"
         await link.start(self._slot.name, start.lsn, options)
-        stream = PostgresChangeStream(
-            self._database, link, timelines, start, self._name, self._publication.name
-        )
-        stack.push_async_callback(stream.close)
-        return stream, link
         if wanted is not None:
             # Nobody else moves it from now on; it may have been another one until just now.
             self._slot.going_on(await self._slot.find(), start, timelines, end)
+        stream = PostgresChangeStream(
+            self._database, link, timelines, start, self._name, self._publication
+        )
+        stack.push_async_callback(stream.close)
+        return stream, link
 
     async def _ready(self) -> int:
         """The server's version, where a connector can read it."""

@@ -17,7 +17,8 @@ GENERATED_SINCE = 180_000
 SCHEMAS_SINCE = 150_000
 """Versions from which on a publication can have stored generated columns, and whole schemas."""
 _NOT_OWNER = "42501"
-_NO_TABLE = "42P01"
+_GONE = frozenset({"42P01", "3F000"})
+"""No such table, or schema."""
 NOTHING = TableName("", "")
 """What one is for that has lost all its tables."""
 
@@ -31,9 +32,10 @@ class Publication:
         self.own = own
 
     async def ensure(self, version: int, *, anew: bool) -> None:
-        """It is there, with the tables of the settings. To go on (not `anew`), what is published is
-        kept, as a table is that was renamed; and one that isn't there any more stops no other.
-        Raises psycopg's errors, and OriginRefused."""
+        """It is there; who begins `anew` has the tables of the settings, and no others. Who goes on
+        keeps what is published, as a table is that was renamed: to publish one that isn't there
+        any more would pass over what was written in the meantime. Raises psycopg's errors, and
+        OriginRefused."""
         wanted = frozenset(self._database.settings.tables)
         found = await self._found()
         if not self.own:
@@ -43,38 +45,50 @@ class Publication:
                     "publication out"
                 )
             return
-        if found == wanted:
+        if found == wanted or (found is not None and not anew):
             return
         name = sql.Identifier(self.name)
-        statement = self._creation(wanted, version)
+        if found is not None and not (found and wanted):
+            # One for all tables can't become one for some.
+            await self._run(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(name))
+            found = None
+        if found is None:
+            await self._run(self._creation(wanted, version), also=f"set publication to {self.name}")
+            return
+        if others := found - wanted - {NOTHING}:
+            await self._run(sql.SQL("ALTER PUBLICATION {} DROP {}").format(name, _listed(others)))
+        await self.publish(wanted - found)
+
+    async def lacking_for(self, collection: str) -> frozenset[TableName]:
+        """What of the settings has to be published for that table to be told again; empty: it is,
+        or nothing of the settings names it."""
+        schema, _, table = collection.partition(".")
+        either = {TableName(schema, table), TableName(schema, ALL_OF_SCHEMA)}
+        return frozenset(either.intersection(await self.lacking()))
+
+    async def publish(self, tables: frozenset[TableName]) -> None:
+        """Those of them that are there. What was written before isn't told. Raises like
+        `ensure`."""
+        if found := await self._there(tables):
+            name = sql.Identifier(self.name)
+            await self._run(sql.SQL("ALTER PUBLICATION {} ADD {}").format(name, _listed(found)))
+
+    async def _run(self, statement: sql.Composed, *, also: str = "") -> None:
+        """`also`: what is to be done where somebody else has said it instead."""
         try:
-            if found is not None and not (found and wanted):
-                # One for all tables can't become one for some.
-                await self._database.rows(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(name))
-                found = None
-            if found is None:
-                await self._database.rows(statement)
-                return
-            if anew and (others := found - wanted - {NOTHING}):
-                statement = sql.SQL("ALTER PUBLICATION {} DROP {}").format(name, _listed(others))
-                await self._database.rows(statement)
-            if lacking := await self._there(wanted - found):
-                statement = sql.SQL("ALTER PUBLICATION {} ADD {}").format(name, _listed(lacking))
-                await self._database.rows(statement)
+            await self._database.rows(statement)
         except psycopg.Error as error:
             if error.sqlstate == DUPLICATE:
                 return  # somebody was faster, with the same
-            if error.sqlstate in (_NO_TABLE, "3F000"):
-                if found is not None:
-                    return  # gone since it was looked for
+            if error.sqlstate in _GONE:
                 raise OriginRefused(
                     f"{error.diag.message_primary}: correct the setting tables, or create it"
                 ) from error
             if error.sqlstate == _NOT_OWNER:
                 raise OriginRefused(
                     f"the user of the setting dsn may not publish these tables "
-                    f"({error.diag.message_primary}): let their owner say {statement.as_string()} "
-                    f"and set publication to {self.name}",
+                    f"({error.diag.message_primary}): let their owner say {statement.as_string()}"
+                    + (f" and {also}" if also else ""),
                 ) from error
             raise
 
@@ -83,6 +97,9 @@ class Publication:
         made anew by its name is another one."""
         found = await self._found() if self.own else None
         return sorted(frozenset(self._database.settings.tables) - found, key=str) if found else []
+
+    async def is_there(self) -> bool:
+        return await self._found() is not None
 
     async def tables(self) -> list[tuple[str, str]]:
         """Schema and name of each that it has now."""
@@ -154,12 +171,16 @@ class Publication:
 
 
 def _listed(tables: frozenset[TableName]) -> sql.Composed:
-    """As a statement has them; PostgreSQL 14 takes the word TABLE once."""
+    """As a statement has them; PostgreSQL 14 takes the word TABLE once. A table that others inherit
+    from comes without these, which are tables of their own: those that lack a key would refuse
+    every update from then on."""
     named = [one for one in sorted(tables, key=str) if one.table != ALL_OF_SCHEMA]
     schemas = [one.schema for one in sorted(tables, key=str) if one.table == ALL_OF_SCHEMA]
     comma, parts = sql.SQL(", "), []
     if named:
-        names = comma.join(sql.Identifier(one.schema, one.table) for one in named)
+        names = comma.join(
+            sql.SQL("ONLY {}").format(sql.Identifier(one.schema, one.table)) for one in named
+        )
         parts.append(sql.SQL("TABLE {}").format(names))
     if schemas:
         parts.append(

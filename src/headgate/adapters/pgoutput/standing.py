@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.adapters.pgoutput.slot import Slot, SlotInfo
-from headgate.decide.connectors.postgres_settings import TableName
+from headgate.decide.connectors.postgres_settings import ALL_OF_SCHEMA, TableName
 from headgate.ports.origin import Standing
 
 _GIB = 1024**3
@@ -48,14 +48,22 @@ def warning_of(info: SlotInfo) -> str:
     return ""
 
 
+def without_publication(name: str) -> str:
+    return (
+        f"its publication {name} was dropped, and what is changed without it is lost; create it "
+        "again if that may still come first, and reset the connector otherwise"
+    )
+
+
 def unpublished(connector: str, tables: Sequence[TableName]) -> str:
     """That the connector isn't told of these any more, and what to do."""
     named = ", ".join(map(str, tables[:NAMED]))
-    options = " ".join(f"--table {one}" for one in tables[:NAMED])
+    is_schema = any(one.table == ALL_OF_SCHEMA for one in tables)
+    options = "" if is_schema else "".join(f" --table {one}" for one in tables[:NAMED])
     more = f" and {len(tables) - NAMED} more" if len(tables) > NAMED else ""
     return (
         f"its publication has no table {named}{more}, which was dropped or renamed since; once it "
-        f"is there, publish and read it with `headgate connector snapshot {connector} {options}`"
+        f"is there, publish and read it with `headgate connector snapshot {connector}{options}`"
     )
 
 

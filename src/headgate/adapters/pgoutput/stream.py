@@ -17,6 +17,7 @@ from headgate.adapters.pgoutput.decoding import Decoding, Needs
 from headgate.adapters.pgoutput.identity import Position, Timelines, position_from
 from headgate.adapters.pgoutput.link import Link
 from headgate.adapters.pgoutput.messages import MalformedMessage, decode
+from headgate.adapters.pgoutput.publication import Publication
 from headgate.adapters.pgoutput.tables import Tables
 from headgate.errors import HeadgateError, OriginUnavailable
 from headgate.model.chunk import Chunk
@@ -38,7 +39,7 @@ class PostgresChangeStream:
         timelines: Timelines,
         after: Position,
         backend: str,
-        publication: str,
+        publication: Publication,
     ) -> None:
         settings = database.settings
         self._database = database

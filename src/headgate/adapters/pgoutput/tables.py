@@ -22,9 +22,10 @@ from headgate.adapters.pgoutput.database import ANSWER_TIMEOUT_S, Connection, Da
 from headgate.adapters.pgoutput.decoding import Decoding
 from headgate.adapters.pgoutput.identity import Timelines, lsn_from
 from headgate.adapters.pgoutput.messages import OWN_PREFIX, Column, Relation, Value
-from headgate.adapters.pgoutput.publication import GENERATED_SINCE
+from headgate.adapters.pgoutput.publication import GENERATED_SINCE, Publication
 from headgate.adapters.pgoutput.rows import Table
 from headgate.adapters.pgoutput.visibility import Visible, visible_from
+from headgate.decide.connectors.postgres_settings import ALL_OF_SCHEMA
 from headgate.errors import ChangeTooLarge, OriginRefused, OriginUnavailable
 from headgate.model.chunk import Chunk
 from headgate.model.event import Event
@@ -42,7 +43,7 @@ LOOK_EVERY_S, WAIT_S = 0.05, 10.0
 _GONE = frozenset({"42P01", "3F000"})
 """No such table, or schema."""
 _LISTING = """
-SELECT n.nspname || '.' || c.relname, c.reltuples::bigint, EXISTS (
+SELECT n.nspname, c.relname, c.reltuples::bigint, EXISTS (
     SELECT FROM pg_publication_tables p
     WHERE p.pubname = %s AND p.schemaname = n.nspname AND p.tablename = c.relname)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -90,7 +91,11 @@ class Tables:
     """For one open stream. `decoding` knows what that has told."""
 
     def __init__(
-        self, database: Database, publication: str, decoding: Decoding, timelines: Timelines
+        self,
+        database: Database,
+        publication: Publication,
+        decoding: Decoding,
+        timelines: Timelines,
     ) -> None:
         self._database = database
         self._publication = publication
@@ -102,13 +107,26 @@ class Tables:
 
     async def listing(self) -> Listing:
         """Raises psycopg's errors."""
-        rows = await self._database.rows(_LISTING, (self._publication,))
-        sizes = {name: None if size < 0 else size for name, size, is_read in rows if is_read}
-        return Listing(sizes, frozenset(name for name, _, is_read in rows if not is_read))
+        rows = await self._database.rows(_LISTING, (self._publication.name,))
+        lacking = {str(one) for one in await self._publication.lacking()}
+        sizes: dict[str, int | None] = {}
+        unread = set()
+        for schema, table, size, is_read in rows:
+            name = f"{schema}.{table}"
+            # Whoever takes a snapshot of one that was made anew has its changes told, too.
+            if is_read or name in lacking or f"{schema}.{ALL_OF_SCHEMA}" in lacking:
+                sizes[name] = None if size < 0 else size
+            else:
+                unread.add(name)
+        return Listing(sizes, frozenset(unread))
 
     async def chunk(self, collection: str, behind: str) -> Chunk:
         """Raises psycopg's errors, and what the port says."""
         try:
+            if not behind and (lacking := await self._publication.lacking_for(collection)):
+                # Who wrote before that, and is still at it, isn't told: rows are to have that, too.
+                self._decoding.told = None
+                await self._publication.publish(lacking)
             connection = await self._connected()
             async with bounded(connection, CHUNK_TIMEOUT_S):
                 return await self._chunk(connection, collection, behind)
@@ -159,7 +177,7 @@ class Tables:
         collection = f"{schema}.{name}"
         async with self._seeing_all(connection, sql.Identifier(schema, name)):
             found = await (
-                await connection.execute(_TABLE, (self._publication, schema, name))
+                await connection.execute(_TABLE, (self._publication.name, schema, name))
             ).fetchall()
             if not found:
                 return Chunk([], "", None)
