@@ -43,6 +43,10 @@ NOT_OF_HERE = (
     "this coordinator asks for the cluster token, and it is missing or another one: set "
     "security.cluster.tokens as the coordinator has"
 )
+HANDSHAKE_S = 10
+"""For so long a connection may take to become one of HTTP/2."""
+UNUSED_S = 60
+"""For so long it may be without a session."""
 PEERS_MAX = 1_000
 """Of those that show no pass, that the log is told about."""
 STREAM_ENDED = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
@@ -138,6 +142,8 @@ class GrpcControlServer:
         options += [
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
             ("grpc.http2.max_ping_strikes", 0),
+            ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_S * 1_000)),
+            ("grpc.max_connection_idle_ms", round(UNUSED_S * 1_000)),
         ]
         server = grpc.aio.server(options=options)
         handler = grpc.method_handlers_generic_handler(

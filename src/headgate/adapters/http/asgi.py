@@ -11,18 +11,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from headgate.model.http import Headers, Receive, Request, Response, StreamResponse
+from headgate import errors
+from headgate.adapters.http.resting import Patience, Peer
+from headgate.model.http import (
+    Headers,
+    Receive,
+    Request,
+    Response,
+    StreamResponse,
+    error_response,
+)
 from headgate.ports.http import App
 from headgate.tasks import first_of
 
 log = logging.getLogger(__name__)
 
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+BODILESS_METHODS = ("GET", "HEAD", "OPTIONS")
+GONE: Mapping[str, Any] = {"type": "http.disconnect"}
+TOO_LATE = errors.Timeout("the request took too long to arrive; send it again")
 DROPPED_FROM_BYTES = 64 * 1024
 """What is less lies in the buffers of the two machines."""
 DROP_BYTES = 32 * 1024 * 1024
@@ -32,9 +44,11 @@ DROP_S = 2.0
 class AsgiApp:
     """`app` as granian calls it, with what is under way there."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, patience: Patience | None = None) -> None:
         self._app = app
-        self._requests: set[asyncio.Task[Any]] = set()
+        self._patience = patience or Patience()
+        self._requests: dict[asyncio.Task[Any], Sequence[str]] = {}
+        """With the address and the port that each comes from, as far as they are known."""
         self._streams: set[asyncio.Task[Any]] = set()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -42,27 +56,33 @@ class AsgiApp:
             raise RuntimeError(f"unexpected scope {scope['type']}")
         task = asyncio.current_task()
         assert task is not None
-        self._requests.add(task)
+        self._requests[task] = scope.get("client") or ()
         try:
             request = _request(scope, receive)
-            if _may_be_large(request):
-                arriving = _Arriving(receive)
+            if request.method in BODILESS_METHODS and not _may_be_large(request):
+                await self._serve(request, send)
+            else:
+                arriving = _Arriving(receive, self._patience)
                 await self._serve(
                     msgspec.structs.replace(request, receive=arriving), send, arriving
                 )
-            else:
-                await self._serve(request, send)
         except asyncio.CancelledError:
             # `drain` cancels what outlives the server; the connection ends with it.
             task.uncancel()
         finally:
-            self._requests.discard(task)
+            del self._requests[task]
             self._streams.discard(task)
+
+    def answered(self) -> set[Peer]:
+        """The other ends of connections of which a request is being answered."""
+        return {(peer[0], int(peer[1])) for peer in self._requests.values() if peer}
 
     async def _serve(self, request: Request, send: Send, arriving: _Arriving | None = None) -> None:
         answer = await self._app.answer(request)
         try:
-            if arriving is not None:
+            if arriving is not None and arriving.is_late:
+                answer = msgspec.structs.replace(error_response(TOO_LATE), status=408)
+            elif arriving is not None and _may_be_large(request):
                 await arriving.drop()
             if isinstance(answer, StreamResponse):
                 await self._stream(request, answer, send)
@@ -95,19 +115,38 @@ class AsgiApp:
 
 
 class _Arriving:
-    """Where a large body comes from, and whether all of it has come."""
+    """Where a body comes from, and whether all of it has come. To whoever reads it, a client that
+    takes too long for it has gone."""
 
-    __slots__ = ("_receive", "is_whole")
+    __slots__ = ("_bytes", "_loop", "_patience", "_receive", "_since_s", "is_late", "is_whole")
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, patience: Patience) -> None:
         self._receive = receive
-        self.is_whole = False
+        self._patience = patience
+        self._loop = asyncio.get_running_loop()
+        self._since_s = self._loop.time()
+        self._bytes = 0
+        self.is_whole = self.is_late = False
 
     async def __call__(self) -> Mapping[str, Any]:
-        message = await self._receive()
+        if self.is_whole:  # what comes now is that the client has gone, whenever that is
+            return GONE if self.is_late else await self._receive()
+        try:
+            async with asyncio.timeout_at(self._until_s()):
+                message = await self._receive()
+        except TimeoutError:
+            self.is_whole = self.is_late = True
+            return GONE
+        self._bytes += len(message.get("body", b""))
         if not message.get("more_body", False):
             self.is_whole = True  # or nothing more comes, because the client has gone
         return message
+
+    def _until_s(self) -> float:
+        """When more must have come: soon, and as much as is worth waiting for."""
+        stall_s = self._patience.stall_s
+        slow_s = stall_s + self._bytes / self._patience.bytes_per_s
+        return min(self._loop.time() + stall_s, self._since_s + slow_s)
 
     async def drop(self) -> None:
         """What nobody has read."""

@@ -1,7 +1,7 @@
 """Serves an application with granian, inside the service's own event loop.
 
 HTTP/1.1 and HTTP/2 (prior knowledge) on one port. Invariants: no signal handler is touched, no
-logging is configured, and `stop` returns within its timeout.
+logging is configured, and `stop` returns within its timeout; nobody who says nothing stays.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from granian.server.embed import Server
 
 from headgate.adapters.http.asgi import AsgiApp
 from headgate.adapters.http.listening import BACKLOG, listen
+from headgate.adapters.http.resting import Patience, Resting
 from headgate.ports.http import App
 from headgate.tasks import Crew
 
@@ -57,15 +58,22 @@ class HttpServer:
     """Implements ports.http.HttpListener. With the files of a certificate and its key it speaks
     TLS."""
 
-    def __init__(self, certificate: Path | None = None, key: Path | None = None) -> None:
+    def __init__(
+        self,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        *,
+        patience: Patience | None = None,
+    ) -> None:
         self._certificate = certificate
         self._key = key
+        self._patience = patience or Patience()
         self._app: AsgiApp | None = None
         self._server: _SocketServer | None = None
-        self._crew = Crew("http")
+        self._crew, self._looks = Crew("http"), Crew("http")
 
     async def start(self, app: App, host: str, port: int, *, setting: str = "") -> int:
-        return self.serve(AsgiApp(app), host, port, setting=setting)
+        return self.serve(AsgiApp(app, self._patience), host, port, setting=setting)
 
     def serve(self, app: AsgiApp, host: str, port: int, *, setting: str = "") -> int:
         """For what is ASGI already."""
@@ -74,6 +82,8 @@ class HttpServer:
         self._app = app
         self._server = _SocketServer(app, listener, self._certificate, self._key)
         self._crew.need("server", self._server.serve(), about=f"{host}:{bound}")
+        resting = Resting(bound, app.answered, self._patience)
+        self._looks.keep("resting connections", resting.keep_looking, about=f"{host}:{bound}")
         # The kernel queues connections from `listen` on, so there is nothing to wait for.
         return bound
 
@@ -82,6 +92,7 @@ class HttpServer:
         if app is None or self._server is None:
             return
         self._crew.dismiss()
+        await self._looks.close()
         self._server.stop()  # type: ignore[no-untyped-call]  # granian isn't fully typed
         await app.drain(timeout_s)
         await self._crew.close(grace_s=max(timeout_s, 1.0))

@@ -1,0 +1,118 @@
+"""Ends connections of a server on which nothing is said, where the server itself doesn't.
+
+granian gives a head that was begun 30 s. A connection on which it never begins, or on which nothing
+comes behind the last answer of HTTP/2, would stay for ever, and each takes one of the files that
+the process may have: who opens enough of them keeps everybody else out. The sockets are granian's,
+so they are found among the files of the process by their port, and the kernel knows since when
+nothing was said on them.
+
+Invariants: a connection is never ended while a request of it is being answered; what is looked at
+is what is ended, whatever the server does meanwhile; all of it works when the process may have no
+file more. Where the kernel can't be asked like that (not Linux), nothing is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+import struct
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FILES = Path("/proc/self/fd")
+TCP_INFO = getattr(socket, "TCP_INFO", 0)
+KNOWS = bool(TCP_INFO) and FILES.is_dir()
+"""Whether the kernel can be asked."""
+INFO_BYTES = 136
+ESTABLISHED = 1
+_QUIET_MS, _SENT_AT, _RECEIVED_AT = struct.Struct("I"), 44, 52
+"""Where `struct tcp_info` of Linux has how long ago something was sent, and received."""
+_BYTES, _BYTES_AT = struct.Struct("Q"), 128
+"""Where it has how many bytes have been received."""
+PREFACE_BYTES = 24
+"""No request has fewer, nor has the word with which HTTP/2 begins."""
+AT_ONCE = 200
+"""Files that are looked at before others have a turn."""
+
+Peer = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """`silent_s` is how long somebody who connects may take to say something that could be a
+    request; `stall_s` is for each further piece of a body, which must have come with so many bytes
+    per second behind that; `resting_s` is how long nothing may be said, in neither direction,
+    between requests: more than our own clients keep a connection that they don't use."""
+
+    silent_s: float = 15.0
+    stall_s: float = 30.0
+    bytes_per_s: float = 4_096.0
+    resting_s: float = 150.0
+    look_every_s: float = 5.0
+
+
+class Resting:
+    """`answered` are the other ends of the connections of which a request is being answered."""
+
+    def __init__(
+        self, port: int, answered: Callable[[], Collection[Peer]], patience: Patience
+    ) -> None:
+        self._port = port
+        self._answered = answered
+        self._patience = patience
+
+    async def keep_looking(self) -> None:
+        if not KNOWS:
+            await asyncio.Event().wait()
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        held = os.dup(nothing)  # a number of our own, for when there is none to be had
+        try:
+            while True:
+                await asyncio.sleep(self._patience.look_every_s)
+                await self._look(held, nothing)
+        finally:
+            os.close(held)
+            os.close(nothing)
+
+    async def _look(self, held: int, nothing: int) -> None:
+        numbers = _open_files()
+        for first in range(0, len(numbers), AT_ONCE):
+            answered = self._answered()
+            for number in numbers[first : first + AT_ONCE]:
+                with contextlib.suppress(OSError):  # it is closed by now, or no socket
+                    os.dup2(number, held, inheritable=False)
+                    self._look_at(held, answered)
+            os.dup2(nothing, held, inheritable=False)
+            await asyncio.sleep(0)
+
+    def _look_at(self, number: int, answered: Collection[Peer]) -> None:
+        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=number)
+        try:
+            address = found.getsockname()
+            if not isinstance(address, tuple) or address[1] != self._port:
+                return
+            info = found.getsockopt(socket.IPPROTO_TCP, TCP_INFO, INFO_BYTES)
+            if len(info) < INFO_BYTES or info[0] != ESTABLISHED or not self._has_rested(info):
+                return
+            if found.getpeername()[:2] not in answered:
+                found.shutdown(socket.SHUT_RDWR)
+        finally:
+            found.detach()
+
+    def _has_rested(self, info: bytes) -> bool:
+        quiet_s = min(_QUIET_MS.unpack_from(info, at)[0] for at in (_SENT_AT, _RECEIVED_AT)) / 1_000
+        has_begun = _BYTES.unpack_from(info, _BYTES_AT)[0] >= PREFACE_BYTES
+        most_s = self._patience.resting_s if has_begun else self._patience.silent_s
+        return bool(quiet_s >= most_s)
+
+
+def _open_files() -> Sequence[int]:
+    """Their numbers; all that there can be where not one more may be opened to list them."""
+    try:
+        return [int(file.name) for file in FILES.iterdir()]
+    except OSError:
+        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
