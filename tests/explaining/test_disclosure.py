@@ -94,6 +94,31 @@ def test_an_earlier_state_that_is_excluded_is_not_shown() -> None:
     in_world(scenario)
 
 
+def test_who_may_read_some_letters_is_told_of_those_alone() -> None:
+    granted = [f"subscribe on {TOPIC}", "read:nodes"]
+    only = all_parsed([*granted, f"read:letters on {TOPIC} where tenant == claims.tenant"])
+    but = all_parsed([*granted, "read:letters", "deny read:letters where tenant == 'b'"])
+    lacking = all_parsed([*granted, "read:letters where tenant == claims.tenant"])
+
+    async def scenario(made: ExplainWorld) -> None:
+        await made.subscribe("s")
+        async with made.answering(always("rejected")):
+            theirs, others = (
+                await made.produce("a", tenant="a"),
+                await made.produce("b", tenant="b"),
+            )
+            await asyncio.sleep(SOON_S)
+        for grants in (only, but):
+            who = Principal("reader", "token", grants, claims={"tenant": "a"})
+            assert (await asked(made, who, theirs)).letters != []
+            hidden = await asked(made, who, others)
+            assert (hidden.status, hidden.letters) == ("settled", [])
+        nobody = Principal("lacking", "token", lacking)
+        assert (await asked(made, nobody, theirs)).letters == []
+
+    in_world(scenario)
+
+
 def test_who_may_read_nodes_sees_who_is_subscribed_and_no_letters() -> None:
     async def scenario(made: ExplainWorld) -> None:
         name = await made.subscribe()

@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from headgate.decide.access.deciding import enforced, knows_topic, may
+from headgate.decide.access.showing import shows
 from headgate.decide.explaining.predicates import Looked, verdict_on
 from headgate.decide.filter.unparse import unparse
 from headgate.errors import Forbidden, Unauthorized
@@ -28,8 +29,8 @@ class Sight(Protocol):
     def record(self, record: Record) -> Record | None:
         """As much of the record as they may see; None: to them it isn't there."""
 
-    def letters(self, topic: str) -> bool:
-        """Whether they may see the letters of a topic."""
+    def letters(self, topic: str, record: Record | None) -> bool:
+        """Whether they may see the letters of that record; None: nobody knows what it was."""
 
     def unseen(self, topic: str) -> bool:
         """Whether they may be told what became of a record of the topic that nobody can look at any
@@ -53,8 +54,8 @@ class Everything:
     def record(self, record: Record) -> Record | None:
         return record
 
-    def letters(self, topic: str) -> bool:
-        del topic
+    def letters(self, topic: str, record: Record | None) -> bool:
+        del topic, record
         return True
 
     def unseen(self, topic: str) -> bool:
@@ -75,8 +76,16 @@ class Granted:
     def topic(self, name: str) -> bool:
         return knows_topic(self.principal, name)
 
-    def letters(self, topic: str) -> bool:
-        return may(self.principal, "read", "letters", topic=topic)
+    def letters(self, topic: str, record: Record | None) -> bool:
+        try:
+            held = enforced(self.principal, "read", "letters", topic=topic)
+        except (Forbidden, Unauthorized):
+            return False
+        if held is None:
+            return True
+        if record is None:
+            return False
+        return shows(held.filter, record.document, record.key, record.collection)
 
     def unseen(self, topic: str) -> bool:
         try:

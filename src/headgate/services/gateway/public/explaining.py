@@ -177,7 +177,7 @@ class Explaining:
         error = ""
         try:
             account = await self._asking.account(asked, request)
-            if not sight.letters(given.ref.topic):
+            if not sight.letters(given.ref.topic, given.record):
                 account = msgspec.structs.replace(account, letters=[])
         except errors.NotNow as reason:
             error = reason.message
