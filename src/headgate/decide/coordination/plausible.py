@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from typing import get_args
 
 from headgate.decide.connectors.rules import CONNECTORS_MAX
 from headgate.decide.coordination.sources.ownership import NOBODY
@@ -40,6 +41,7 @@ NUMBERS_END = 1 << 62
 above one of them is still within the 64 bits that streams and stores have for a number."""
 NAME_CHARS_MAX = 200
 
+_EVERYBODY: Collection[str] = get_args(SessionRole)
 _SPEAKERS: Mapping[type[Message], Collection[str]] = {
     IngestReport: ("ingest",),
     ConnectorReports: ("ingest",),
@@ -63,9 +65,11 @@ _SPEAKERS: Mapping[type[Message], Collection[str]] = {
     to_coordinator.LeaveGroup: ("gateway",),
     # What a coordinator without memory believes: a client could have it believe anything.
     to_coordinator.Recall: ("ingest", "router", "gateway"),
+    to_coordinator.CheckIn: _EVERYBODY,
+    to_coordinator.Goodbye: _EVERYBODY,
+    to_coordinator.AckTopology: _EVERYBODY,
 }
-"""Who says what; the rest (that one is alive, leaves, or has applied a topology) anybody may say.
-"""
+"""Who says what; what isn't here, nobody says."""
 
 
 def hello_refusal(state: State, hello: Hello) -> str:
@@ -90,7 +94,7 @@ def hello_refusal(state: State, hello: Hello) -> str:
 def message_refusal(state: State, role: SessionRole, message: ToCoordinator) -> str:
     """Why somebody of that role can't mean `message`; empty when it can."""
     kind = type(message)
-    if role not in _SPEAKERS.get(kind, (role,)):
+    if role not in _SPEAKERS.get(kind, ()):
         return (
             f"{kind.__name__} isn't what a node of role {role} says; run one version of Headgate "
             "everywhere"
