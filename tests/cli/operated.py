@@ -10,6 +10,7 @@ import msgspec
 from headgate import errors
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
+from headgate.decide.console.overview import overview_of
 from headgate.model import api
 from headgate.model.http import Request, Response, Route, json_response
 
@@ -69,6 +70,7 @@ class OperatedServer:
     def routes(self) -> list[Route]:
         return [
             Route("GET", "/v1/status", self._status),
+            Route("GET", "/v1/overview", self._overview),
             Route("GET", "/v1/topics", self._topics),
             Route("GET", "/v1/topics/{name}", self._topic),
             Route("POST", "/v1/topics/{name}/repartition", self._repartition),
@@ -86,6 +88,9 @@ class OperatedServer:
                 raise following
             self.now = following
         return answer
+
+    async def _overview(self, _request: Request) -> Response:
+        return json_response(overview_of(self.now, []))
 
     async def _topics(self, _request: Request) -> Response:
         return json_response(api.TopicList(self.now.topics))

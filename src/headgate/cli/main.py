@@ -85,6 +85,7 @@ COMMANDS = {
     ),
     "filter": LazyCommand("headgate.cli.filter:app", "Try a filter on documents."),
     "status": LazyCommand("headgate.cli.status:status", "Show nodes, topics, moves and lag."),
+    "top": LazyCommand("headgate.cli.top:top", "Watch the whole system in a terminal."),
     "dlq": LazyCommand(
         "headgate.cli.dlq:app", "Look at dead letters, send them again, or delete them."
     ),

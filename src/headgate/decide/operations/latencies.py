@@ -40,6 +40,18 @@ def since(now: Latencies, before: Latencies) -> Latencies:
     return Latencies(counts, now.sum_s - before.sum_s)
 
 
+def quantile_s(latencies: Latencies, part: float) -> float | None:
+    """Within which so large a part of them stayed; None where there are none. Inside a bucket they
+    are taken to lie evenly, and above the last bound it is that bound."""
+    counts = _counts(latencies)
+    wanted, below, lower = sum(counts) * part, 0, 0.0
+    for bound, inside in zip(LATENCY_BUCKETS_S, counts, strict=False):
+        if inside and below + inside >= wanted:
+            return lower + (bound - lower) * (wanted - below) / inside
+        below, lower = below + inside, bound
+    return LATENCY_BUCKETS_S[-1] if any(counts) else None
+
+
 def cumulative(latencies: Latencies) -> list[tuple[str, float]]:
     """Per bound, and for infinity, how many were at or below it."""
     bounds = [*(str(bound) for bound in LATENCY_BUCKETS_S), "+Inf"]
