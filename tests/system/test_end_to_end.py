@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EVENTS = 10_000
+JSON = {"content-type": "application/json"}
 
 
 def test_two_filters_get_exactly_their_documents_live_and_replayed(
@@ -85,6 +86,28 @@ def test_server_sent_events_carry_the_same(system: System) -> None:
             if len(events) == len(expected):
                 break
     check_exact(events, expected)
+
+
+def test_the_trace_that_an_event_belongs_to_goes_with_it(system: System) -> None:
+    traced = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    system.run("topic", "create", "traced", "--partitions", "1")
+    reader = system.subscribe("traced", "--count", "2")
+    with urlopen(f"{system.url}/v1/subscribe?topic=traced", timeout=30) as stream:
+        lines = iter(stream.readline, b"")
+        until(lambda: next(lines).strip() == b"event: subscribed", "the stream says subscribed")
+        events = [{"document": {"n": 1}, "headers": traced}, {"document": {"n": 2}}]
+        body = json.dumps({"events": events}).encode()
+        produce = Request(f"{system.url}/v1/topics/traced/produce", body, JSON)
+        with urlopen(produce, timeout=30) as answer:
+            assert answer.status == 200
+        said = next(line for line in lines if b'"type":"event"' in line)
+    assert reader.wait() == 0
+    first, second = (json.loads(line) for line in reader.out.lines)
+    assert first["headers"] == json.loads(said.removeprefix(b"data: "))["headers"] == traced
+    assert "headers" not in second
+    with urlopen(f"{system.url}/v1/topics/traced/records", timeout=30) as answer:
+        read = json.load(answer)["records"]
+    assert [one.get("headers") for one in read] == [None, traced]
 
 
 def test_status_shows_every_role_and_all_settled(system: System) -> None:
