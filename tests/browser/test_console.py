@@ -330,6 +330,9 @@ async def test_settings_are_shown_with_their_origins(tab: Dashboard) -> None:
     await tab.page.get_by_label("only what somebody has set").check()
     await tab.rows().filter(has_text="file headgate.yaml").wait_for()
     assert await tab.rows().count() == 2
+    await tab.rows().first.click()
+    await tab.page.locator("dialog").get_by_text("file headgate.yaml").wait_for()
+    await tab.page.keyboard.press("Escape")
     await tab.page.locator("select[name=node]").select_option("router-1")
     named = tab.rows().filter(has_text="section.name")
     await named.filter(has_text="router-1").wait_for()

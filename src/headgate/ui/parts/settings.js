@@ -3,8 +3,8 @@
 import { get } from "../api.js";
 import { h, replace, text } from "../dom.js";
 import { count, plural, visible } from "../format.js";
-import { failed } from "./dialogs.js";
-import { card, field } from "./pieces.js";
+import { failed, showDialog } from "./dialogs.js";
+import { card, facts, field } from "./pieces.js";
 import { VirtualList } from "./virtual_list.js";
 
 const DEFAULT = "default";
@@ -23,9 +23,10 @@ export function settingsCard() {
     columns: [
       { title: "Setting", class: "wide mono" },
       { title: "Value", class: "wide mono" },
-      { title: "Set by", class: "wide" },
+      { title: "Set by", class: "wide roomy" },
     ],
     cells: (index) => row(shown[index]),
+    open: (index) => showWhole(shown[index]),
     height: 380,
   });
 
@@ -78,6 +79,19 @@ export function settingsCard() {
     nodes: (nodes) => nodes.forEach((one) => know(one.id)),
     close: () => asking?.abort(),
   };
+}
+
+/** What a row has no room for. */
+function showWhole({ key, value, origin }) {
+  const content = h(
+    "div",
+    { class: "dialog-body" },
+    facts([
+      ["Value", h("code", null, value === "" ? "–" : visible(value))],
+      ["Set by", visible(origin)],
+    ]),
+  );
+  showDialog({ title: key, content });
 }
 
 function row({ key, value, origin }) {
