@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headgate.bench.deliver import main as deliver
-from headgate.bench.deliver.main import Round, Routed, Size, nats_server, result_of
+from headgate.bench.deliver.main import Round, Routed, Size, Stretch, nats_server, result_of
 from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
 from headgate.model.delivery import DeliveryBatch
@@ -24,13 +24,22 @@ def test_ratios_compare_each_round_with_its_neighbour() -> None:
         Round(80.0, 100.0, 6.0, 72.0),
         Round(30.0, 40.0, 5.0, 33.0),
     ]
-    result = result_of({"http": rounds}, {"cores": 2})
-    assert result.ratios == {"http2": 0.75, "secured_http2": 0.98, "secured": 0.98}
+    stretches = [Stretch(50.0, 51.0), Stretch(99.0, 100.0), Stretch(31.0, 31.0)]
+    result = result_of({"http": rounds}, {"http": stretches}, {"cores": 2})
+    assert result.ratios == {
+        "http2": 0.75,
+        "secured_http2": 0.98,
+        "secured": 0.98,
+        "watched_http2": 0.99,
+        "watched": 0.99,
+    }
     assert result.figures == {
         "http2_events_per_s": 50,
         "bare_http2_events_per_s": 100,
         "http2_gateway_cpu_us_per_event": 5.0,
         "secured_http2_events_per_s": 49,
+        "alone_http2_events_per_s": 51,
+        "watched_http2_events_per_s": 50,
     }
 
 
@@ -53,14 +62,15 @@ def test_without_a_nats_server_it_says_what_to_install(monkeypatch: pytest.Monke
 
 
 async def test_a_small_run_measures_every_transport(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliver, "QUICK", Size(rounds=2, batches=3, seconds=0.0))
+    monkeypatch.setattr(deliver, "QUICK", Size(2, 3, seconds=0.0, stretches=1, stretch_s=0.01))
     monkeypatch.setattr(deliver, "ROUNDS_MIN", 2)
     said: list[str] = []
     async with asyncio.timeout(90):
         result = await deliver.run(True, said.append)
     transports = {"http2", "grpc", "nats"}
     secured = {"secured", *(f"secured_{name}" for name in transports)}
-    assert set(result.ratios) == transports | secured
+    watched = {"watched", *(f"watched_{name}" for name in transports)}
+    assert set(result.ratios) == transports | secured | watched
     assert all(ratio > 0 for ratio in result.ratios.values())
     assert all(figure > 0 for figure in result.figures.values())
     assert result.conditions["events"] == 3 * 2 * 3 * deliver.SENDERS * deliver.BATCH

@@ -97,12 +97,13 @@ async def performance(
     show_every_s: float,
     booth: Booth | None = None,
     named: Say = lambda _: None,
+    began: Say = lambda _: None,
 ) -> AsyncIterator[Summary | None]:
     """Start everything, run the plan, and yield what it came to; stops everything afterwards.
 
     Yields None when the stop came before the start. `say` and `progress` are those of `running`;
     `show` gets a view every `show_every_s`; `booth`, if there is one, gets it more often, and
-    `named` hears where it is shown.
+    `named` hears where it is shown; `began` hears the system's address once all of it runs.
     """
     async with (
         running(loaded, stopping, say, progress) as (address, supervisor),
@@ -126,6 +127,7 @@ async def performance(
             roles, partitions = partial(getattr, supervisor, "serving"), plan.partitions
             booth.begin(address, Dares(address, roles, flight, crew, partitions=partitions))
             named(address + PAGE_PATH)
+        began(address)
         yield await _watched(flight.run(stopping), supervisor)
 
 

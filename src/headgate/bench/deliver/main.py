@@ -1,9 +1,11 @@
 """`bench deliver`: routed batches to acknowledged, per transport, against the bare transport.
 
 One lane, with one batch under way: that is all a lane may send to a gateway at a time. A round
-sends the same bytes over the bare transport and then as deliveries, once where nobody is asked, and
-once with a pass, to subscribers whose grant has a filter; so whatever else the machine does meets
-all of them. A ratio is the median of the rounds' own ratios.
+sends the same bytes over the bare transport and then as deliveries: where nobody is asked; with a
+pass, to subscribers whose grant has a filter. So whatever else the machine does meets all of them.
+A ratio is the median of the rounds' own ratios. Then stretches that are long enough for some looks
+at the system take turns: a gateway that keeps evidence, while ten browsers look on, and one that
+keeps none and that nobody looks at.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from headgate.adapters.transports import Transports
 from headgate.bench.append.rows import document
 from headgate.bench.conditions import machine
 from headgate.bench.deliver.bare import HOST, BareClient, Listen, Listening
-from headgate.bench.deliver.gateway import GATEWAY_ID, TOPIC, Open, Opened, Tell, Told
+from headgate.bench.deliver.gateway import GATEWAY_ID, TOPIC, Open, Opened, Tell, Told, Watch
+from headgate.bench.onlookers import BROWSERS
 from headgate.bench.result import Benchmark, Failed, Result, Say
 from headgate.bench.worker import Worker, worker
 from headgate.decide.links.passes import ClusterTokens
@@ -50,20 +53,25 @@ TOKEN_BYTES = 32
 TIMEOUT_S = 30.0
 START_TIMEOUT_S = 10.0
 ROUNDS_MIN = 5
+STRETCH_BATCHES = 40
+"""Between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """`batches` of one round and sender. None of the `rounds` is begun after `seconds`, but for the
-    first few; the first one warms up and comes on top."""
+    first few; the first one warms up and comes on top. Each of the `stretches` is one with browsers
+    and one without."""
 
     rounds: int
     batches: int
     seconds: float
+    stretches: int
+    stretch_s: float
 
 
-QUICK = Size(rounds=20, batches=60, seconds=10.0)
-FULL = Size(rounds=200, batches=100, seconds=120.0)
+QUICK = Size(rounds=20, batches=60, seconds=10.0, stretches=3, stretch_s=2.5)
+FULL = Size(rounds=200, batches=100, seconds=120.0, stretches=10, stretch_s=5.0)
 
 
 @dataclass(slots=True)
@@ -109,6 +117,14 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """Events per second, with evidence and browsers and without."""
+
+    watched_per_s: float
+    alone_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """Where deliveries go, by whom, and to whom."""
 
@@ -120,10 +136,11 @@ class Side:
 class Contest:
     """One transport and its bare counterpart, with the same senders."""
 
-    def __init__(self, protocol: str, bare_url: str, own: Side, secured: Side) -> None:
+    def __init__(self, protocol: str, bare_url: str, own: Side, secured: Side, alone: Side) -> None:
         self._protocol = protocol
         self._own = own
         self._secured = secured
+        self._alone = alone
         self.bare = BareClient(protocol, bare_url)
 
     async def round(self, count: int, gateway: Worker, *, is_secured_first: bool) -> Round:
@@ -148,6 +165,24 @@ class Contest:
             secured_s, _ = await self._delivered(self._secured, count, gateway)
         gc.unfreeze()
         return Round(events / own_s, events / bare_s, cpu_s * 1e6 / events, events / secured_s)
+
+    async def stretch(self, seconds: float, gateway: Worker, *, is_watched_first: bool) -> Stretch:
+        """Each for so long."""
+        alone_per_s = 0.0 if is_watched_first else await self._for(seconds, self._alone, gateway)
+        await gateway.ask(Watch(BROWSERS), Told)
+        watched_per_s = await self._for(seconds, self._own, gateway)
+        await gateway.ask(Watch(0), Told)
+        if is_watched_first:
+            alone_per_s = await self._for(seconds, self._alone, gateway)
+        return Stretch(watched_per_s, alone_per_s)
+
+    async def _for(self, seconds: float, side: Side, gateway: Worker) -> float:
+        events, took_s = 0, 0.0
+        while took_s < seconds:
+            part_s, _ = await self._delivered(side, STRETCH_BATCHES, gateway)
+            took_s += part_s
+            events += BATCH * STRETCH_BATCHES * len(side.routed)
+        return events / took_s
 
     async def _delivered(
         self,
@@ -197,20 +232,26 @@ async def _timed(*senders: object) -> float:
 async def run(quick: bool, say: Say) -> Result:
     size = QUICK if quick else FULL
     rounds: dict[str, list[Round]] = {}
+    stretches: dict[str, list[Stretch]] = {}
     async with AsyncExitStack() as stack:
         nats = stack.enter_context(nats_server())
         gateway = await stack.enter_async_context(worker("headgate.bench.deliver.gateway"))
         bare = await stack.enter_async_context(worker("headgate.bench.deliver.bare"))
         token = THIS_MACHINE.token(TOKEN_BYTES)
         opened = await gateway.ask(
-            Open(list(PROTOCOLS), nats, SUBSCRIPTIONS, 2 * SENDERS, token), Opened
+            Open(list(PROTOCOLS), nats, SUBSCRIPTIONS, 3 * SENDERS, token), Opened
         )
         shown = ClusterTokens((token,)).passes("lane").to("gateway")
         sides = [
             (await stack.enter_async_context(_transports(nats)), opened.urls),
             (await stack.enter_async_context(_transports(nats, shown)), opened.secured_urls),
+            (await stack.enter_async_context(_transports(nats)), opened.alone_urls),
         ]
-        subscriptions = opened.subscriptions, opened.secured_subscriptions
+        subscriptions = (
+            opened.subscriptions,
+            opened.secured_subscriptions,
+            opened.alone_subscriptions,
+        )
         routed = [
             [Routed(side * SENDERS + number, names) for number in range(SENDERS)]
             for side, names in enumerate(subscriptions)
@@ -222,13 +263,17 @@ async def run(quick: bool, say: Say) -> Result:
                 Listen(protocol, nats, len(encode_answer(DeliveryAnswer((accepted,) * BATCH)))),
                 Listening,
             )
-            own, secured = (
+            own, secured, alone = (
                 Side(urls[protocol], transport, each)
                 for (transport, urls), each in zip(sides, routed, strict=True)
             )
-            contest = Contest(protocol, listening.url, own, secured)
+            contest = Contest(protocol, listening.url, own, secured, alone)
             stack.push_async_callback(contest.bare.close)
             rounds[protocol] = await _rounds(contest, gateway, size)
+            stretches[protocol] = [
+                await contest.stretch(size.stretch_s, gateway, is_watched_first=number % 2 == 0)
+                for number in range(size.stretches)
+            ]
     payload = encode_lines(Routed(0, ["0" * 24]).batches(1)[0])
     conditions: dict[str, str | int | float] = {
         **machine(),
@@ -242,7 +287,7 @@ async def run(quick: bool, say: Say) -> Result:
         "subscriptions": SUBSCRIPTIONS,
         "events": sum(len(found) for found in rounds.values()) * size.batches * SENDERS * BATCH,
     }
-    return result_of(rounds, conditions)
+    return result_of(rounds, stretches, conditions)
 
 
 async def _rounds(contest: Contest, gateway: Worker, size: Size) -> list[Round]:
@@ -256,7 +301,11 @@ async def _rounds(contest: Contest, gateway: Worker, size: Size) -> list[Round]:
     return found[1:]
 
 
-def result_of(rounds: dict[str, list[Round]], conditions: dict[str, str | int | float]) -> Result:
+def result_of(
+    rounds: dict[str, list[Round]],
+    stretches: dict[str, list[Stretch]],
+    conditions: dict[str, str | int | float],
+) -> Result:
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
     for protocol, found in rounds.items():
@@ -271,11 +320,22 @@ def result_of(rounds: dict[str, list[Round]], conditions: dict[str, str | int | 
         figures[f"secured_{name}_events_per_s"] = round(
             statistics.median(one.secured_per_s for one in found)
         )
+        figures[f"alone_{name}_events_per_s"] = round(
+            statistics.median(one.alone_per_s for one in stretches[protocol])
+        )
+        figures[f"watched_{name}_events_per_s"] = round(
+            statistics.median(one.watched_per_s for one in stretches[protocol])
+        )
         # Neighbours in time saw the same machine, so each round has a ratio of its own.
         ratios[name] = round(statistics.median(one.own_per_s / one.bare_per_s for one in found), 3)
         ratios[f"secured_{name}"] = round(
             statistics.median(one.secured_per_s / one.own_per_s for one in found), 3
         )
+        ratios[f"watched_{name}"] = round(
+            statistics.median(one.watched_per_s / one.alone_per_s for one in stretches[protocol]),
+            3,
+        )
+    ratios["watched"] = min(ratios[f"watched_{PROTOCOLS[one]}"] for one in rounds)
     ratios["secured"] = min(ratios[f"secured_{PROTOCOLS[one]}"] for one in rounds)
     return Result("deliver", conditions, figures, ratios)
 
