@@ -6,7 +6,8 @@
 #   make check                  the static checks alone
 #   make plants [PLANT=name]    put each known mistake back, show which test finds it
 #   make sim [SEEDS=100]        the whole cluster on virtual time while everything goes wrong
-#   make soak [ROUNDS=20]       repartition under load, with somebody killed or frozen each time
+#   make soak [ROUNDS=20]       repartition under load, with somebody killed or frozen each time;
+#                               the wheel by itself; pages left open for an hour (PART=… is one)
 #   make minutes                what the suite's minutes go to, into CONTRIBUTING.md
 #   make bench                  the quick benchmarks
 #   make screenshots            the pictures of the dashboard in docs/screenshots
@@ -71,9 +72,19 @@ sim: setup
 	  $(if $(SHRINK),--shrink $(SHRINK)) $(if $(PLANTS),--plants $(PLANTS))
 
 # SEED=x repeats counts, faults and moments; SPARK=1 adds a streaming query to those who read.
+# PART=rounds, wheel or pages is one of the three; MINUTES=60 is how long the pages are left open.
+PART := rounds wheel pages
 soak: setup
+ifneq ($(filter rounds,$(PART)),)
 	@$(BIN)/python -m tests.system.soak $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(SPARK),--spark)
+endif
+ifneq ($(filter wheel,$(PART)),)
+	@$(BIN)/python -m tests.system.soaking.wheel
+endif
+ifneq ($(filter pages,$(PART)),)
+	@$(BIN)/python -m tests.browser.left_open $(if $(MINUTES),--minutes $(MINUTES))
+endif
 
 bench: setup
 	@$(BIN)/headgate bench --quick
