@@ -300,6 +300,15 @@ def test_what_only_an_operator_can_mend_says_how(world: Connected) -> None:
     assert world.shown().state == "stopped"
 
 
+@pytest.mark.parametrize(("state", "how"), [("history-lost", "reset"), ("stopped", "skip")])
+def test_what_to_do_is_said_once(world: Connected, state: str, how: str) -> None:
+    """Its reader says so in its own log, too."""
+    error = f"it is too large; see to it; say so with `headgate connector {how} orders`"
+    world.reports(state, stopped_at="p7", stopped_what="x", error=error)
+    assert "(it is too large; see to it); " in world.shown().reason
+    assert world.shown().reason.count("headgate connector") == 1
+
+
 def test_what_is_refused_as_a_whole_is_nothing_to_skip(world: Connected) -> None:
     world.reports("stopped", error="reader may not read shop")
     assert world.shown().reason == ("reader may not read shop; mend that, and it goes on by itself")

@@ -124,7 +124,8 @@ def _state(state: State, connector: Connector, heard: Heard | None) -> tuple[Con
 
 
 def _final_reason(report: ConnectorReport) -> str:
-    name, said = report.name, f" ({report.error})" if report.error else ""
+    name, why = report.name, _without_command(report.error)
+    said = f" ({why})" if why else ""
     if report.state == "history-lost":
         return (
             f"the origin no longer has the changes behind {report.stopped_at or 'the last one'}"
@@ -136,6 +137,12 @@ def _final_reason(report: ConnectorReport) -> str:
         f"it can't take {report.stopped_what or 'a change'} at {report.stopped_at}{said}; leave "
         f"that one out with `headgate connector skip {name}`"
     )
+
+
+def _without_command(error: str) -> str:
+    """What it says, where it ends with what to do about it: that is said of the state, too."""
+    what, _, advice = error.rpartition("; ")
+    return what if "`headgate connector " in advice else error
 
 
 def history_warning(report: ConnectorReport) -> str:
