@@ -400,6 +400,9 @@ class Meeting:
         """The repartition that is."""
         self.corrupt: set[tuple[PartitionRef, int]] = set()
         """Records that aren't what was appended."""
+        self.lost: dict[int, tuple[int, int]] = {}
+        """Of partitions whose logs lost their history, up to where that was kept, and to where they
+        were moved on."""
         self.tasks: list[asyncio.Task[Any]] = []
         self.met: Counter[tuple[str, str]] = Counter()
 
@@ -612,7 +615,10 @@ class Meeting:
         if to < settled:
             self.judge.resets.append((ref.partition, to))
         else:
-            skipped = range(settled + 1, to + 1)
+            kept, moved_on_to = self.lost.get(ref.partition, (settled, 0))
+            # Past what a log has lost, and nobody is told: nor who had not read all of that.
+            first = min(settled, kept) if settled < moved_on_to <= to else settled
+            skipped = range(first + 1, to + 1)
             self.judge.skipped.update((ref.partition, seq) for seq in skipped)
         await self.start(lane)
 
@@ -757,6 +763,7 @@ class Meeting:
         self.log.lose_history(ref, behind=kept)
         self.corrupt = {(one, seq) for one, seq in self.corrupt if one != ref or seq <= kept}
         head = self.judge.moves_on(ref.partition)
+        self.lost[ref.partition] = kept, head
         await asyncio.sleep(after_s)
         self.log.move_on(ref, head)
 

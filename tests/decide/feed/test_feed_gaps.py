@@ -31,7 +31,7 @@ def test_a_gap_stands_in_the_queue_where_the_records_would_have_stood() -> None:
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
-        pytest.param(0, Resync(0, 4, 10, "gap"), id="long before, where nothing matched since"),
+        pytest.param(0, Resync(0, 0, 10, "gap"), id="long before, and nothing came since"),
         pytest.param(4, Resync(0, 4, 10, "gap"), id="right before"),
         pytest.param(7, Resync(0, 4, 10, "gap"), id="in the middle, whatever of it came"),
         pytest.param(9, None, id="at its end"),
@@ -46,6 +46,23 @@ def test_only_who_is_before_a_gap_hears_of_it_and_once(start: int, expected: Res
     assert subject.take() == expected
     assert subject.sent()[0] == max(9, start)
     assert subject.take() is None
+
+
+def test_who_began_where_the_log_was_shorter_than_lanes_have_read_hears_of_it_from_there() -> None:
+    """It had lost its history just then, and its owner moved it on: what a lane had read of it
+    before that, and nobody had saved yet, is neither in the log nor in the news of the gap."""
+    subject = feed({0: 2})
+    subject.release({0: 3})
+    subject.replayed(_read(subject), 3, [(3, "x")])
+    assert subject.lost(0, 8, 60) is Delivered.QUEUED
+    assert [subject.take(), subject.take()] == [Item(0, 3, "x"), Resync(0, 3, 61, "gap")]
+
+
+def test_whoever_lanes_have_brought_something_hears_of_a_gap_alone() -> None:
+    subject = live_feed({0: 2})
+    subject.deliver(0, 3, "x")
+    assert subject.lost(0, 8, 60) is Delivered.QUEUED
+    assert [subject.take(), subject.take()] == [Item(0, 3, "x"), Resync(0, 7, 61, "gap")]
 
 
 def test_a_letter_of_the_midst_of_a_gap_hides_nothing_of_it() -> None:

@@ -93,9 +93,26 @@ async def test_who_comes_back_to_a_log_that_lost_its_history_hears_of_all_that_i
     world: World,
 ) -> None:
     """Lanes have read further than it reaches, and only know what is lost behind that."""
+    records = [world.log.append({"n": n}) for n in range(1, 6)]
+    world.checkpoints.put(REF, Position(settled=5))
+    world.log.lose_history(REF, behind=2)
+    client = await world.connection()
+    await client.subscribe("all", from_="earliest")
+    assert await client.events(2) == [(0, 1), (0, 2)]
+    was_parked = world.lanes.match(records[3])
+    assert was_parked is not None
+    await world.lanes.deliver([was_parked])
+    world.log.move_on(REF, 50)
+    await world.lanes.deliver([lost(6, 50)])
+    told = await client.next()
+    assert (told["type"], told["after"], told["from"]) == ("resync", 2, 51)
+
+
+async def test_who_comes_before_lanes_have_saved_what_a_log_lost_hears_of_all_of_it_too(
+    world: World,
+) -> None:
     for n in range(1, 6):
         world.log.append({"n": n})
-    world.checkpoints.put(REF, Position(settled=5))
     world.log.lose_history(REF, behind=2)
     client = await world.connection()
     await client.subscribe("all", from_="earliest")

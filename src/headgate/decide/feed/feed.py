@@ -213,8 +213,13 @@ class Feed(Generic[T]):
             if instead is Delivered.DEFERRED and first_seq <= position:
                 self._lost[partition] = first_seq - 1, last_seq
             return instead
+        # But from where this subscriber began, if nothing has come since: a log that had just lost
+        # its history was shorter then than what lanes had read of it, and saved later.
+        after_seq = first_seq - 1
+        if reason == "gap" and position <= self._targets.get(partition, 0):
+            after_seq = min(position, after_seq)
         self._end_flow()
-        self._queue.say(Resync(partition, first_seq - 1, last_seq + 1, reason))
+        self._queue.say(Resync(partition, after_seq, last_seq + 1, reason))
         self._positions[partition] = last_seq
         return Delivered.QUEUED
 
