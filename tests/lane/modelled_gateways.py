@@ -99,13 +99,12 @@ class ModelledGateway:
         self.turn_pages(batch)
         for at, one in enumerate(batch.deliveries):
             ref = PartitionRef(one.topic, one.partition)
-            fence = Fence(one.epoch, batch.window, batch.attempt)
             place = one.partition, one.seq
-            if fence < self.fences.get(ref, fence):
+            if self.is_stale(batch, one):
                 self.ledger.tag("stale fence", place)
                 found.append("stale_fence")
                 continue
-            self.fences[ref] = fence
+            self.fences[ref] = Fence(one.epoch, batch.window, batch.attempt)
             if one.lost_from == 0 and one.event_id != f"{ref}-{one.seq}":
                 self.ledger.violations.append(f"what came as {place} is another record: {one}")
             if len(one.subscriptions) > 1:
@@ -126,6 +125,10 @@ class ModelledGateway:
             else:
                 found.append(self.take(one, self.addressed(one)))
         return found
+
+    def is_stale(self, batch: DeliveryBatch, one: Delivery) -> bool:
+        fence = Fence(one.epoch, batch.window, batch.attempt)
+        return fence < self.fences.get(PartitionRef(one.topic, one.partition), fence)
 
     def addressed(self, one: Delivery) -> dict[str, int]:
         """For whom it is, with how far the lane had read without them."""
@@ -182,9 +185,11 @@ class ModelledGateway:
         return "accepted"
 
     def turn_pages(self, batch: DeliveryBatch) -> None:
-        """What a page should have, and hasn't, comes no more."""
-        last_seqs = {one.partition: one.seq for one in batch.deliveries}
-        begins = {one.partition: one.from_seq for one in batch.deliveries if one.from_seq}
+        """What a page should have, and hasn't, comes no more; a page of a lane that was overtaken
+        says nothing."""
+        said = [one for one in batch.deliveries if not self.is_stale(batch, one)]
+        last_seqs = {one.partition: one.seq for one in said}
+        begins = {one.partition: one.from_seq for one in said if one.from_seq}
         for (partition, _), seqs in self.missing.items():
             if partition in begins:
                 seqs -= set(range(begins[partition], last_seqs[partition] + 1))
