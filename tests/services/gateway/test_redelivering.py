@@ -114,6 +114,24 @@ async def test_what_leaves_somebody_no_room_by_going_to_another_comes_to_them_la
         assert made.deliver(first, second) == ("duplicate", "duplicate")
 
 
+async def test_a_page_of_a_lane_that_was_overtaken_lets_nothing_pass_what_was_put_off(
+    place: Stage,
+) -> None:
+    place.deliver(again(1, "a", epoch=2), again(2, "a", epoch=2))
+    page = [again(3, "a", epoch=2, from_seq=3), event(4, "a", epoch=2, from_seq=3)]
+    behind = event(5, "a", epoch=2, from_seq=5)
+    assert place.deliver(*page) == ("retry", "retry")
+    assert place.deliver(behind) == ("retry",)
+    late = [msgspec.structs.replace(one, epoch=1) for one in page]
+    assert place.deliver(*late) == ("stale_fence", "stale_fence")
+    place.read("a")
+    assert place.deliver(behind) == ("retry",)
+    assert place.deliver(*page) == ("retry", "accepted")
+    assert place.deliver(behind) == ("accepted",)
+    place.read("a")
+    assert place.seqs("a") == [1, 2, 3, 4, 5]
+
+
 async def test_a_broadcast_comes_later_to_who_had_no_room(place: Stage) -> None:
     place.deliver(again(1, "a"), again(2, "a"))
     for verdict in ("retry", "retry", "duplicate"):
