@@ -12,16 +12,19 @@ from typing import Any, Literal, TypeVar
 import pytest
 
 from headgate import errors
-from headgate.client import Consumer, Event, Subscriber
+from headgate.client import Consumer, Event, Subscriber, identified_link
 from tests.client.cancelling import Cancelled, Cancelling, cancel_everywhere
 from tests.client.served_gateway import served_gateway
-from tests.client.virtual_gateway import VirtualGateway, options
+from tests.client.virtual_gateway import LATENCY_S, VirtualGateway, options
+from tests.virtual_time import run_virtual
 from tests.waiting import until
 
 Acks = Literal["auto", "manual"]
 AnyClient = TypeVar("AnyClient", Subscriber, Consumer)
 Seen = tuple[str, int]
 NOT_NOW = {"code": "unavailable", "message": "not now", "details": {}}
+SOON_S = 0.1
+"""By then the other end of what was let go has heard of it."""
 INVALID = {"code": "invalid", "message": "no", "details": {}}
 
 
@@ -99,6 +102,8 @@ def trouble(gateway: VirtualGateway, step: int, names: tuple[str, ...]) -> None:
         case 7:
             gateway.cut_off = 3
             gateway.drop_all()
+        case 8 if gateway.asks_who:
+            gateway.tokens_end()
 
 
 def happens(gateway: VirtualGateway, *topics: str) -> None:
@@ -108,8 +113,8 @@ def happens(gateway: VirtualGateway, *topics: str) -> None:
         asyncio.get_running_loop().call_later(0.008 * number, gateway.append, topic)
 
 
-async def follow(acks: Acks, cancelling: Cancelling) -> None:
-    gateway, books = VirtualGateway(), Books()
+async def follow(acks: Acks, cancelling: Cancelling, *, asks_who: bool = False) -> None:
+    gateway, books = VirtualGateway(asks_who=asks_who), Books()
 
     def make() -> Subscriber:
         subscriber = Subscriber(acks=acks, buffer=4, **options())
@@ -128,6 +133,7 @@ async def follow(acks: Acks, cancelling: Cancelling) -> None:
     books.check(gateway.logs, acks)
     assert gateway.is_left()
     assert not gateway.mistakes
+    assert bool(gateway.renewals) is asks_who
 
 
 async def take(
@@ -156,8 +162,8 @@ async def acknowledge(client: Subscriber | Consumer, item: Event, cancelling: Ca
         await cancelling.call("acknowledge", client.acknowledge(item))
 
 
-async def consume(acks: Acks, cancelling: Cancelling) -> None:
-    gateway, books = VirtualGateway(), Books()
+async def consume(acks: Acks, cancelling: Cancelling, *, asks_who: bool = False) -> None:
+    gateway, books = VirtualGateway(asks_who=asks_who), Books()
 
     def make() -> Consumer:
         return gateway.served(Consumer(topic="a", group="g", consumer="c", acks=acks, **options()))
@@ -175,6 +181,7 @@ async def consume(acks: Acks, cancelling: Cancelling) -> None:
     books.check(gateway.logs, acks)
     assert gateway.is_left()
     assert not gateway.mistakes
+    assert bool(gateway.renewals) is asks_who
     if acks == "auto":
         assert gateway.groups["g"].settled >= gateway.logs["a"] - 1, "all but the one in hand"
 
@@ -200,6 +207,37 @@ def revoke(gateway: VirtualGateway) -> None:
 @pytest.mark.parametrize(("scenario", "least"), [(follow, 80), (consume, 50)])
 def test_a_call_may_be_cancelled_at_any_await(scenario: Any, least: int, acks: Acks) -> None:
     assert cancel_everywhere(partial(scenario, acks)) > least
+
+
+@pytest.mark.parametrize(("scenario", "least"), [(follow, 80), (consume, 50)])
+def test_so_it_may_while_tokens_are_said_renewed_and_over(
+    scenario: Any, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identified_link, "RENEW_PAUSE_S", 0.01)
+    assert cancel_everywhere(partial(scenario, "auto", asks_who=True)) > least
+
+
+async def given_up(make: Callable[..., AnyClient], after_s: float, *, asks_who: bool) -> None:
+    gateway = VirtualGateway(asks_who=asks_who)
+    client = gateway.served(make(topic="a", **options()))
+    try:
+        async with asyncio.timeout(after_s):
+            await client.__aenter__()
+    except TimeoutError:
+        pass
+    else:
+        await client.close()
+    await asyncio.sleep(SOON_S)
+    assert gateway.is_left(), after_s
+    assert not asyncio.all_tasks() - {asyncio.current_task()}
+
+
+@pytest.mark.parametrize("asks_who", [False, True])
+@pytest.mark.parametrize("make", [Subscriber, partial(Consumer, group="g")], ids=("S", "C"))
+def test_it_may_be_given_up_at_any_moment_of_its_opening(make: Any, asks_who: bool) -> None:
+    """Which one task of its own goes about, and not the call that waits for it."""
+    for step in range(48):
+        run_virtual(given_up(make, step * LATENCY_S / 4, asks_who=asks_who))
 
 
 # --- over real sockets ---------------------------------------------------------------------------

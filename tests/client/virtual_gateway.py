@@ -10,19 +10,30 @@ from typing import Any, TypeVar
 from headgate import errors
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.consumer import Consumer
+from headgate.client.credentials import Credentials
 from headgate.client.gateway_choice import Way
+from headgate.client.identified_link import identified
 from headgate.client.subscriber import Subscriber
 from headgate.ports.connection import Link, LinkListener
 from tests.client.model_gateway import Message, ModelGateway, Session
 
 LATENCY_S = 0.001
+UNAUTHORIZED = b'{"type":"error","error":{"code":"unauthorized","message":"over","details":{}}}'
 
 Client = TypeVar("Client", Subscriber, Consumer)
 
 
 class VirtualGateway(ModelGateway):
-    def __init__(self) -> None:
+    """With `asks_who`, whoever connects has to say a token, and to say another one soon."""
+
+    def __init__(self, *, asks_who: bool = False) -> None:
         super().__init__()
+        self.asks_who = asks_who
+        self.renewals = 0
+        self._tokens = 0
+        """How many were given out; the last one alone is good."""
+        self._ended = 0
+        """Up to which one they are good no more."""
         self.links: set[VirtualLink] = set()
         """Those that are open, as far as the client is concerned."""
         self.doors: list[VirtualDoors] = []
@@ -38,7 +49,31 @@ class VirtualGateway(ModelGateway):
         self.doors.append(doors)
         line.doors = doors  # type: ignore[assignment]
         line.open_link = self._open_link
+        if self.asks_who:
+            credentials = Credentials(self._next_token)
+            line.open_link = identified(self._open_link, credentials, ScriptedMachine())
         return client
+
+    async def _next_token(self) -> str:
+        await asyncio.sleep(LATENCY_S)
+        self._tokens += 1
+        return str(self._tokens)
+
+    def tokens_end(self) -> None:
+        """All that were given out, and the connections with them."""
+        self._ended = self._tokens
+        for link in list(self.links):
+            link.to_client(UNAUTHORIZED)
+            link.to_client(None)
+
+    def heard_token(self, link: VirtualLink, token: str, *, is_first: bool) -> None:
+        if int(token) <= self._ended:
+            link.to_client(UNAUTHORIZED)
+            link.to_client(None)
+            return
+        self.renewals += not is_first
+        now_ms = ScriptedMachine().wall_ms()
+        link.to_client(json.dumps({"type": "authenticated", "expires_at_ms": now_ms + 1}).encode())
 
     def _open_link(self, listener: LinkListener, _silence_s: float) -> Link:
         return VirtualLink(listener, self)
@@ -70,6 +105,7 @@ class VirtualLink:
         self._to_client: deque[bytes | None] = deque()
         self._to_gateway: deque[bytes | None] = deque()
         self._is_open = False
+        self._is_known = False
         self._over = False
         self._gone = asyncio.Event()
 
@@ -147,6 +183,10 @@ class VirtualLink:
             message = self._to_gateway.popleft()
             if message is None:
                 self._end()
+            elif b'"auth"' in message:
+                token = json.loads(message)["token"]
+                self._gateway.heard_token(self, token, is_first=not self._is_known)
+                self._is_known = True
             else:
                 self._session.heard(json.loads(message))
 
