@@ -203,7 +203,7 @@ class Run:
         world.cluster.leases.is_away = False
         for weather in world.cluster.weather.values():
             weather.mood = "well"
-            weather.without.clear()
+            weather.moods.clear()
         self._bury_some()
         for role in world.roles.values():
             role.revive()

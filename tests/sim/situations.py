@@ -140,6 +140,8 @@ REPARTITIONS: Final = (
     "repartition while uninformed producer",
     "repartition while unreached gateway",
     "repartition while slow return",
+    "half-reached gateways while repartition",
+    "repartition while unread log",
     "a dead letter from the end of a version comes late",
     "a topic is cut over while somebody routes by its past",
     "repartition while unheard ingest",

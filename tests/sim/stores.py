@@ -26,6 +26,7 @@ from tests.sim.scheduler import Process
 
 Mood = Literal["well", "failing", "losing", "slow", "shaky"]
 BAD: Final[tuple[Mood, ...]] = ("failing", "losing", "slow", "shaky")
+EVERYTHING: Final = ""
 SLOW_S: Final = 2.0
 LATE: Final = 0.5
 LATE_S: Final = 6.0
@@ -42,15 +43,18 @@ class Weather:
         become of whoever asked."""
         self.name = name
         self.mood: Mood = "well"
-        self.without: set[str] = set()
-        """The processes, by name, that don't reach it."""
+        self.moods: dict[tuple[str, str], Mood] = {}
+        """How it is for a process, by name, in one of the things that it does, or in `EVERYTHING`,
+        whatever it is for everybody else."""
         self._chance = chance
         self._server = server
 
-    async def call(self, work: Callable[[], Any]) -> Any:
-        if self.without and _caller().name in self.without:
-            return await self._answered("failing", work)
-        return await self._answered(self.now(), work)
+    async def call(self, work: Callable[[], Any], name: str = "") -> Any:
+        mood = None
+        if self.moods:
+            caller = _caller().name
+            mood = self.moods.get((caller, name), self.moods.get((caller, EVERYTHING)))
+        return await self._answered(mood or self.now(), work)
 
     async def _answered(self, mood: Mood, work: Callable[[], Any]) -> Any:
         if mood == "slow":
@@ -127,7 +131,7 @@ class Moody:
             return method
 
         async def moody(*args: Any, **options: Any) -> Any:
-            return await self._weather.call(lambda: method(*args, **options))
+            return await self._weather.call(lambda: method(*args, **options), name)
 
         setattr(self, name, moody)  # the next time it is found there
         return moody
