@@ -136,6 +136,9 @@ class Checks:
             records = sum(isinstance(item, Item) for item in waiting)
             if records > most:
                 yield f"{records} wait for {one.id} at {name}, where {most} may"
+        takes_us = sum(one.subscription.charge_us for one in subscriptions if not one.feed._held)
+        if takes_us > self._bounds.subscriptions.max_cost_per_gateway * 1_000_000:
+            yield f"the filters at {name} may take {takes_us} µs for a document"
         yield from self._of_targets(name, gateway)
         if gateway._rights is not None and gateway._principals is not None:
             yield from self._of_rights(name, gateway._rights, gateway._principals)

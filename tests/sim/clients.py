@@ -56,6 +56,13 @@ FILTERS = (
 )
 
 
+COSTLY: Final = Filter(
+    "kind == 'b' && (number >= 0 || kind.matches('a.{12}a') || kind.matches('a'))",
+    lambda document: document["kind"] == "b",
+)
+"""At worst it takes more than half of what one filter may."""
+
+
 class Committing:
     """A database that commits changes until it is told to stop; a connector reads them."""
 
@@ -383,7 +390,7 @@ class Consuming:
             group = oracle.group(self._group, self._topic, sees)
             world.say(f"{self.name} has joined")
             async for item in inside:
-                oracle.begins(group, self.name, item)
+                oracle.begins(group, self.name, item, sees)
                 await asyncio.sleep(self.pause_s)
                 if self._fails(item):
                     await inside.nack(item, self._chance.choice((0.0, 0.5)))
@@ -399,6 +406,7 @@ class Consuming:
 
     def _not_let_in(self, error: HeadgateError) -> None:
         self._world.say(f"{self.name} isn't let in: {error}")
+        self._world.meets(f"a consumer isn't let in: {error.code}")
 
     def die(self) -> None:
         self._world.end(self.process)

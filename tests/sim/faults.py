@@ -21,7 +21,15 @@ import msgspec
 from headgate.errors import HeadgateError, TopicExists
 from headgate.model.api import TopicInfo
 from headgate.model.stored import StoredState
-from tests.sim.clients import BUFFERS, FILTERS, Committing, Consuming, Producing, Subscribing
+from tests.sim.clients import (
+    BUFFERS,
+    COSTLY,
+    FILTERS,
+    Committing,
+    Consuming,
+    Producing,
+    Subscribing,
+)
 from tests.sim.identities import SIGHTS, Sight
 from tests.sim.observed import ObservedPartition
 from tests.sim.stores import BAD, Mood
@@ -82,6 +90,8 @@ SPOILT_AT_ONCE: Final = 0.7
 WAY_ON: Final = re.compile(r"`headgate partition reset \S+:(\d+) --to (\d+) --resync`")
 """In the sentence about a corrupt record."""
 OPERATED_S: Final = 1.0
+COSTLY_ONES: Final = 12
+"""Six of these filters are all that a gateway has time for, where it has little (run.py)."""
 JUMPS_MS: Final = (-600_000, -60_000, -3_000, 500, 3_000, 60_000, 600_000)
 
 
@@ -479,6 +489,20 @@ class Faults:
         what = f"{name} comes to {topic}, for {asked.where} from {start}, {priority}"
         self._begins("subscribing", what, LASTS_S, _nothing)
 
+    def costly_filters(self) -> None:
+        """More of them come than a gateway has time for, and leave after a while."""
+        came = []
+        for _ in range(COSTLY_ONES):
+            self._names += 1
+            name = f"subscriber-{self._names}"
+            came.append(Subscribing(self.world, name, TOPIC, COSTLY, sight=SIGHTS[0]))
+
+        def leave() -> None:
+            for one in came:
+                one.leave()
+
+        self._begins("costly filters", f"{COSTLY_ONES} come who ask a lot", LASTS_S, leave)
+
     def subscriber_leaves(self) -> None:
         if len(self.subscribers) > 1:
             one = self.subscribers.pop(self.chance.randrange(len(self.subscribers)))
@@ -520,6 +544,18 @@ class Faults:
             )
         )
         self._begins("joining", f"{name} comes", LASTS_S, _nothing)
+
+    def stranger_comes(self) -> None:
+        """A consumer whose grant shows something else than what the group is of, which nobody lets
+        in."""
+        world = self.world
+        if world.identities.is_on and world.oracle.groups:
+            self._names += 1
+            sight = self.chance.choice([one for one in SIGHTS if one is not self.packers_see])
+            one = Consuming(
+                world, f"stranger-{self._names}", TOPIC, "packers", max_deliveries=0, sight=sight
+            )
+            self._begins("stranger", f"{one.name} comes, who sees {sight.name}", LASTS_S, one.die)
 
     def consumer_dies(self) -> None:
         if len(self.consumers) > 1:
@@ -666,6 +702,7 @@ WEIGHTS: Final[dict[str, float]] = {
     "torn_appends": 2,
     "election": 1,
     "subscriber_comes": 3,
+    "costly_filters": 1,
     "subscriber_leaves": 1,
     "subscriber_resumes": 2,
     "filter_changes": 1,
@@ -673,6 +710,7 @@ WEIGHTS: Final[dict[str, float]] = {
     "slow_subscriber": 2,
     "consumer_comes": 1,
     "consumer_dies": 1,
+    "stranger_comes": 1,
     "reset": 2,
     "repartitioned": 3,
     "origin_away": 1,

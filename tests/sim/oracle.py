@@ -538,14 +538,16 @@ class Oracle:
         is_behind = seq > group.heads.get(partition, 0)
         return is_behind and group.sees(self._documents[group.topic, partition, seq])
 
-    def begins(self, group: Group, consumer: str, item: Item) -> None:
-        """A consumer has it in hand."""
+    def begins(
+        self, group: Group, consumer: str, item: Item, sees: Wanted = lambda _: True
+    ) -> None:
+        """A consumer, whose grant shows what it `sees`, has it in hand."""
         if isinstance(item, Resync):
             self._meets(f"a consumer is told to resync: {item.reason}")
             group.told.append(item)
             return
         self.seen["consumed"] += 1
-        self._may_be_shown(consumer, group.sees, item)
+        self._may_be_shown(consumer, sees, item)
         place = item.partition, item.seq
         record = self.log[group.topic][item.partition].get(item.seq)
         if record is None or record.event_id != item.event_id:

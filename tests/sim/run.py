@@ -339,7 +339,10 @@ def _config(chance: random.Random) -> Config:
                 "learn_for": 6.0,
                 "subscribe_timeout": 4.0,
             },
-            "subscriptions": {"max_per_tenant": chance.choice((1, 3, 1_000))},
+            "subscriptions": {
+                "max_per_tenant": chance.choice((1, 3, 1_000)),
+                "max_cost_per_gateway": chance.choice((0.01, 1.0)),
+            },
             "consumers": {"shard_size": chance.choice((4, 16, 100))},
             "log": {"retention": _retention(chance)},
             "security": SECURITY if chance.random() < GUARDED else {},

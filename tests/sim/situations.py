@@ -93,6 +93,8 @@ SUBSCRIBERS: Final = (
     "no coordinator while subscribing",
     "log away while resuming",
     "no gateway while slow subscriber",
+    "costly filters while no coordinator",
+    "costly filters while no gateway",
 )
 GROUPS: Final = (
     "an event is handed out to a consumer again",
@@ -111,6 +113,7 @@ IDENTITIES: Final = (
     "a consumer is shut out",
     "a connection outlives its token",
     "a subscriber resumes as somebody else",
+    "a consumer isn't let in: invalid",
     "joining while revoked token",
     "revoked token while subscribing",
     "no coordinator while revoked token",
