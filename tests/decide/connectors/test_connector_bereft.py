@@ -74,3 +74,18 @@ def test_a_repartition_takes_nothing_from_anybody(pinned: int) -> None:
 
 def test_one_that_has_not_begun_has_nothing_to_lose() -> None:
     assert bereft({("rest", 1): {1: "7"}}, ORDERS, begun=False) == set()
+
+
+@pytest.mark.parametrize("stands_at", ["7", "9"], ids=["where they were", "behind that"])
+def test_a_topic_made_anew_hears_of_a_new_beginning_like_the_others(stands_at: str) -> None:
+    """It has no position of the former beginning, so it can't tell whether that was before it."""
+    connector = Connector("shop", "mongodb", ROUTES, {}, beginning=5)
+    former = [IntakePosition(1, 2, 5, 1, "7")]
+    planned = plan(connector, (ORDERS, REST), dict.fromkeys(REST.refs(), former))
+    lacking = {*ORDERS.refs(), *REST.refs()} if stands_at > "7" else set()
+    assert planned.lacking(stands_at) == lacking
+
+
+def test_a_first_beginning_leaves_nothing_out() -> None:
+    connector = Connector("shop", "mongodb", ROUTES, {}, beginning=1)
+    assert plan(connector, (ORDERS, REST), {}).lacking("9") == set()

@@ -244,6 +244,10 @@ def plan(connector: Connector, topics: Sequence[Topic], found: Found) -> Connect
         needed += _needed((present, *former))
         snapshots += [one.snapshot for one in _asked_of((present, *former)) if one.reached]
         former_reach = max([former_reach, *(p for one in former for p in one.reached.values())])
+    if before:
+        # Who has no position at all can't tell where it was: no better off than the others.
+        least = min(before.values())
+        before |= {topic.name: least for topic in topics if not _knows_any(topic, found)}
     resume = min(needed, default="")
     return ConnectorPlan(
         connector.routes,
@@ -299,6 +303,11 @@ def _left_at(
         if reached := max((one.position for one in former), default=""):
             ends.append(reached)
     return min(ends, default="")
+
+
+def _knows_any(topic: Topic, found: Found) -> bool:
+    """Has a partition of `topic` a position, of whichever beginning?"""
+    return any(one.position for ref in topic.all_refs() for one in found.get(ref, ()))
 
 
 def _by_version(connector: Connector, topic: Topic, found: Found) -> dict[int, FormerIntake]:
