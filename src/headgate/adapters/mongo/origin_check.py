@@ -18,6 +18,7 @@ from headgate.adapters.mongo.deployment import Deployment
 from headgate.adapters.mongo.oplog import Oplog
 from headgate.adapters.mongo.origin_errors import NO_REPLICA_SET, too_old
 from headgate.adapters.mongo.stream import MongoChangeStream
+from headgate.decide.durations import written
 from headgate.errors import HeadgateError
 from headgate.ports.origin import Finding
 from headgate.tasks import Helpers
@@ -134,11 +135,11 @@ class OriginCheck:
                 'it the role read of the database local, {role: "read", db: "local"}'
             )
             return Finding("history", "warning", sentence)
-        hours = f"{window.length_ms / 3_600_000:.1f} hours"
+        length = written(window.length_ms)
         if not window.full or window.length_ms >= HISTORY_SHORT_MS:
-            return Finding("history", "ok", f"the oplog holds {hours}")
+            return Finding("history", "ok", f"the oplog holds {length}")
         sentence = (
-            f"the oplog holds {hours} only, and a connector that is away for longer loses its "
+            f"the oplog holds {length} only, and a connector that is away for longer loses its "
             "history: enlarge it with db.adminCommand({replSetResizeOplog: 1, minRetentionHours: "
             "24}) on every member"
         )
