@@ -332,12 +332,14 @@ async def test_what_needs_a_closer_look_is_looked_at_before_the_answer(
     ("batch", "sent", "counted"),
     [
         pytest.param(
-            [event(2, "a"), event(3, "a", event_id="0-2")],
+            [event(2, "a"), event(3, "a", event_id="0-2", partition=1)],
             [2],
             {"accepted": 1, "duplicate": 1},
             id="twice in a batch",
         ),
-        pytest.param([event(2, "a", event_id="0-1")], [], {"duplicate": 1}, id="of before"),
+        pytest.param(
+            [event(2, "a", event_id="0-1", partition=1)], [], {"duplicate": 1}, id="of before"
+        ),
     ],
 )
 async def test_an_event_that_was_here_under_another_place_is_settled_and_not_passed_on(
@@ -388,6 +390,26 @@ async def test_an_event_that_is_in_two_partitions_is_one(
         live.answered()
     assert live.seqs("a") == [1, 2]
     assert live.deliveries.repeats == 1
+
+
+@pytest.mark.parametrize("closely", [False, True], ids=["at once", "looked at closely"])
+async def test_an_event_that_is_in_a_partition_again_comes_again(
+    live: Stage, closely: bool
+) -> None:
+    """A connector was told to begin before where it was. Of what comes again the older changes
+    aren't remembered; without the newer ones, which are, a subscriber would end with the former
+    state of a key."""
+    live.deliver(event(2, "a", event_id="former"))
+    live.answered()
+    live.clock.now_s += 45.0
+    live.deliver(event(3, "a", event_id="latter"))
+    live.answered()
+    live.clock.now_s += 45.0  # the first is forgotten by now
+    for seq, name in ((4, "former"), (5, "latter")):
+        live.deliver(event(seq, "a", event_id=name), *[event(seq, "gone", partition=1)] * closely)
+        live.answered()
+    assert live.seqs("a") == [1, 2, 3, 4, 5]
+    assert live.deliveries.repeats == 0
 
 
 async def test_what_an_older_router_names_by_event_ids_alone_is_passed_on_once(

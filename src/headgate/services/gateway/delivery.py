@@ -267,6 +267,10 @@ class Deliveries:
         first, is_late = None, False
         if recent is not None:
             first = recent.see(delivery.topic, identity, place, round_.now_s)
+            if first is not None and first[0] == partition:
+                # No producer's retry is twice in one partition. What a connector reads once more
+                # is: left out it would be missing behind an older state that comes again, too.
+                first = place
         subscriptions: Sequence[str] = delivery.subscriptions
         verdict: Verdict = "no_subscriber"
         as_event = as_left = b""
