@@ -23,6 +23,8 @@ BUSY_TIMEOUT_MS = 2_000
 """Below the write timeout of one attempt (3 s), so that a lock is told from a slow disk."""
 USE_WAL_AGAIN_S = 0.01
 
+_OF_THE_STORE = (apsw.Error, UnicodeDecodeError)
+"""The latter: text that is none, as nobody has stored it."""
 _ABOUT_A_VALUE = (apsw.ConstraintError, apsw.TooBigError)
 _WRITE_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 
@@ -148,7 +150,7 @@ class transaction:  # noqa: N801 - used like the context managers of contextlib,
         connection, what = self._connection, self._what
         if error is not None:
             _roll_back(connection)
-            if isinstance(error, apsw.Error) and not isinstance(error, _ABOUT_A_VALUE):
+            if isinstance(error, _OF_THE_STORE) and not isinstance(error, _ABOUT_A_VALUE):
                 raise storage_failed(error, what) from error
             return
         try:
@@ -164,11 +166,11 @@ class transaction:  # noqa: N801 - used like the context managers of contextlib,
 def storage_errors(what: str) -> Iterator[None]:
     try:
         yield
-    except apsw.Error as error:
+    except _OF_THE_STORE as error:
         raise storage_failed(error, what) from error
 
 
-def storage_failed(error: apsw.Error, what: str) -> StorageFailed:
+def storage_failed(error: apsw.Error | UnicodeDecodeError, what: str) -> StorageFailed:
     return StorageFailed(f"{what} failed: {_reason(error)}", reason=str(error))
 
 
@@ -181,7 +183,7 @@ def _outcome_unknown(error: apsw.Error, what: str) -> HeadgateError:
     return OutcomeUnknown(f"{what} may or may not be on disk: {_reason(error)}", reason=str(error))
 
 
-def _reason(error: apsw.Error) -> str:
+def _reason(error: apsw.Error | UnicodeDecodeError) -> str:
     match error:
         case apsw.FullError():
             return "the disk is full; free some space"
@@ -189,7 +191,7 @@ def _reason(error: apsw.Error) -> str:
             return "another process has locked the file for too long; find out which and end it"
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
             return f"the file can't be opened or written ({error}); check its permissions"
-        case apsw.CorruptError() | apsw.NotADBError():
+        case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
             return f"the file is damaged ({error}); restore it from a copy"
     return f"the disk reports an error ({error}); check the disk"
 

@@ -133,11 +133,13 @@ class MemoryPartition:
     def read(self, *, after_seq: int, up_to_seq: int, limit: int) -> list[Record]:
         """Those that are what was appended; raises CorruptRecord where the first one isn't."""
         found = self._stored(after_seq=after_seq, up_to_seq=up_to_seq, limit=limit)
-        return found[: len(intact(self.ref, self._rows(found)))]
+        rows = self._rows(found)
+        return found[: len(intact(self.ref, rows, after_seq=after_seq, up_to_seq=up_to_seq))]
 
     def verify(self, *, after_seq: int, limit: int) -> Verified | None:
         found = self._stored(after_seq=after_seq, up_to_seq=self.state.head, limit=limit)
-        return verified(self.ref, self._rows(found)) if found else None
+        rows = self._rows(found)
+        return verified(self.ref, rows, after_seq=after_seq) if found else None
 
     def _rows(self, records: Sequence[Record]) -> list[Row]:
         return [(*astuple(one)[PLACE_COLUMNS:], self.checksums.get(one.seq)) for one in records]

@@ -94,7 +94,8 @@ class PostgresLogReader:
         return await self._run(work, ref)
 
     async def read(self, ref: PartitionRef, *, after_seq: int, limit: int) -> list[Record]:
-        rows = intact(ref, _texts(ref, await self._stored(ref, after_seq=after_seq, limit=limit)))
+        stored = _texts(ref, await self._stored(ref, after_seq=after_seq, limit=limit))
+        rows = intact(ref, stored, after_seq=after_seq)
         topic, partition = ref.topic, ref.partition
         return [Record(topic, partition, *row[:CHECKSUM]) for row in rows]
 
@@ -103,7 +104,7 @@ class PostgresLogReader:
             rows = _texts(ref, await self._stored(ref, after_seq=after_seq, limit=limit))
         except CorruptRecord as error:
             return Verified(error.seq, 0, 0, (error.seq,))
-        return verified(ref, rows) if rows else None
+        return verified(ref, rows, after_seq=after_seq) if rows else None
 
     async def _stored(
         self, ref: PartitionRef, *, after_seq: int, limit: int
@@ -255,7 +256,8 @@ class PostgresLogReader:
                 found = scan.query(statements.read, values)
                 if not found:
                     raise StorageFailed(f"reading {ref} failed: it was replaced; read it again")
-                records = intact(ref, _texts(ref, _records(found)))
+                stored = _texts(ref, _records(found))
+                records = intact(ref, stored, after_seq=after_seq, up_to_seq=up_to_seq)
                 if not records:
                     return
                 yield [row[:CHECKSUM] for row in records]

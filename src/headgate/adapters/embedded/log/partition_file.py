@@ -146,7 +146,15 @@ class PartitionFile(LogFile):
             state = self._owned()
             known = self._known([one.event_id for each in requests for one in each.events])
             placed = place(self._ref, state, requests, known)
-            self._write(state, placed)
+            try:
+                self._write(state, placed)
+            except apsw.ConstraintError as error:
+                if detailed_code(error) != apsw.SQLITE_CONSTRAINT_PRIMARYKEY:
+                    raise
+                # It was looked up in this transaction, and isn't there.
+                raise StorageFailed(
+                    f"{self._what} failed: the file is damaged ({error}); restore it from a copy"
+                ) from error
             newest_ms = self._mark_rows(placed.rows)
         self._head, self._newest_mark_ms = placed.head, newest_ms
         return placed.outcomes

@@ -25,19 +25,21 @@ from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log.doorbell import SAFETY_S, Follower
 from headgate.adapters.embedded.log.open_files import OpenFiles
 from headgate.adapters.embedded.log.schema import (
+    BEFORE,
     EXTENT,
     FIND,
     HAS_INTAKES,
     HAS_TIMES,
+    HEAD,
     INTAKES,
     MARK_BEFORE,
-    NEXT_SEQ,
+    NEXT_SEQS,
     READ,
     SINCE,
 )
 from headgate.adapters.embedded.sqlite import connect_read_only, storage_errors
 from headgate.adapters.log.appending import stored_positions
-from headgate.adapters.log.checksum import CHECKSUM, corrupt_record, intact, verified
+from headgate.adapters.log.checksum import CHECKSUM, corrupt_record, intact, out_of_order, verified
 from headgate.adapters.log.times import LOOK_AT_ONCE
 from headgate.errors import CorruptRecord, StorageFailed
 from headgate.model.event import FIRST_SEQ, PartitionRef, Record
@@ -102,10 +104,11 @@ class EmbeddedLogReader:
                 connection = self._connection(ref)
                 if connection is None:
                     return None
-                rows = _readable(connection, ref, (after_seq, MAX_SEQ, limit))
+                with _given_out(connection, ref, after_seq):
+                    rows = _readable(connection, ref, after_seq, limit)
         except CorruptRecord as error:
             return Verified(error.seq, 0, 0, (error.seq,))
-        return verified(ref, rows) if rows else None
+        return verified(ref, rows, after_seq=after_seq) if rows else None
 
     async def first_since(self, ref: PartitionRef, time_ms: int) -> int:
         extent = self._from_mark(ref, time_ms)
@@ -173,9 +176,15 @@ class EmbeddedLogReader:
     ) -> list[tuple[Any, ...]]:
         with self._reading(ref):
             connection = self._connection(ref)
-            if connection is None or limit <= 0:
+            if connection is None or min(limit, up_to_seq - after_seq) <= 0:
                 return []
-            return intact(ref, _readable(connection, ref, (after_seq, up_to_seq, limit)))
+            # Nothing is asked of SQLite about the end: a seq that is damaged would be one.
+            with _given_out(connection, ref, after_seq):
+                rows = _readable(connection, ref, after_seq, min(limit, up_to_seq - after_seq))
+                found = intact(ref, rows, after_seq=after_seq, up_to_seq=up_to_seq)
+            if found and found[0][0] > after_seq + 1:
+                _check_hole(connection, ref, after_seq, found[0][0])
+            return found
 
     @contextlib.contextmanager
     def _reading(self, ref: PartitionRef) -> Iterator[None]:
@@ -229,12 +238,37 @@ class EmbeddedLogReader:
             self._pid = os.getpid()
 
 
+@contextlib.contextmanager
+def _given_out(connection: apsw.Connection, ref: PartitionRef, after_seq: int) -> Iterator[None]:
+    """A record that is said to be corrupt has a seq that was given out: behind any other there is
+    nothing to go on with."""
+    try:
+        yield
+    except CorruptRecord as error:
+        [(head,)] = connection.execute(HEAD)
+        if error.seq <= head:
+            raise
+        raise out_of_order(ref, after_seq) from error
+
+
+def _check_hole(
+    connection: apsw.Connection, ref: PartitionRef, after_seq: int, first_seq: int
+) -> None:
+    """Is it one? The records in front of it are in order, and none of them is in it."""
+    before = [seq for (seq,) in connection.execute(BEFORE, (first_seq,))]
+    if any(seq > after_seq for seq in before[:1]):
+        raise out_of_order(ref, after_seq)
+    if before != sorted(before, reverse=True):
+        raise corrupt_record(ref, after_seq + 1)  # what stands there says another seq
+
+
 def _readable(
-    connection: apsw.Connection, ref: PartitionRef, wanted: tuple[int, int, int]
+    connection: apsw.Connection, ref: PartitionRef, after_seq: int, limit: int
 ) -> list[tuple[Any, ...]]:
-    """The rows behind a seq, up to a seq, and up to a number of them: those before the first that
-    SQLite can't make sense of. Raises CorruptRecord where that is the first one, and SQLite's error
-    where the file is so damaged that nobody can tell which one that is."""
+    """The rows behind a seq, up to a number of them: those before the first that SQLite can't make
+    sense of. Raises CorruptRecord where that is the first one, and SQLite's error where the file is
+    so damaged that nobody can tell which one that is."""
+    wanted = after_seq, limit
     try:
         return list(_bounded(connection.execute(READ, wanted)))
     except (apsw.CorruptError, UnicodeDecodeError) as error:
@@ -243,7 +277,9 @@ def _readable(
             rows.extend(_bounded(connection.execute(READ, wanted)))
         if rows:
             return rows
-        [(seq,)] = connection.execute(NEXT_SEQ, wanted[:2])
+        seqs = [seq for (seq,) in connection.execute(NEXT_SEQS, (after_seq,))]
+        # What it says may be wrong, too; then it is the one that comes next.
+        seq = seqs[0] if after_seq < seqs[0] < min(seqs[1:], default=MAX_SEQ) else after_seq + 1
         raise corrupt_record(ref, seq, f"{error}") from error
 
 

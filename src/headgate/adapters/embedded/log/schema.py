@@ -137,10 +137,12 @@ WHERE epoch = ? AND version = ? AND head = ? AND sealed = 0
 """
 
 EXTENT = "SELECT coalesce((SELECT min(seq) FROM records), head + 1), head FROM partition"
+HEAD = "SELECT head FROM partition"
 STATE = "SELECT epoch, version, head, sealed, size_bytes FROM partition"
-READ = "SELECT * FROM records WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
+READ = "SELECT * FROM records WHERE seq > ? ORDER BY seq LIMIT ?"
 """However many columns the file's format has, also when its writer changes that meanwhile."""
-NEXT_SEQ = "SELECT seq FROM records WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1"
+NEXT_SEQS = "SELECT seq FROM records WHERE seq > ? ORDER BY seq LIMIT 2"
+BEFORE = "SELECT seq FROM records WHERE seq < ? ORDER BY seq DESC LIMIT 2"
 HAS_TIMES = "SELECT count(*) FROM sqlite_master WHERE name = 'times'"
 NEWEST_MARK = "SELECT max(time_ms) FROM times"
 MARK = "INSERT INTO times VALUES (?, ?)"
@@ -153,10 +155,11 @@ FIND = "SELECT event_id, seq FROM ids WHERE event_id IN ({})"
 """With a mark for every id."""
 IDS_OF_RECORDS = "INSERT INTO ids SELECT event_id, seq, time_ms FROM records WHERE seq > ?"
 FRONT = """
-SELECT seq, time_ms, length(document),
-coalesce(length(earlier), 0) + coalesce(length(headers), 0)
+SELECT seq, coalesce(CAST(time_ms AS INTEGER), 0), coalesce(octet_length(document), 0),
+coalesce(octet_length(earlier), 0) + coalesce(octet_length(headers), 0)
 FROM records WHERE seq <= ? ORDER BY seq LIMIT ?
 """
+"""Numbers, also of what is damaged: it goes like any other."""
 FORGET_IDS = """
 DELETE FROM ids WHERE event_id IN (SELECT event_id FROM ids WHERE time_ms < ? LIMIT ?)
 """
