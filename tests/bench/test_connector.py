@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from headgate.bench.connector import main as connector
-from headgate.bench.connector.main import Round, Sizes, Vitals, result_of
+from headgate.bench.connector.main import Drains, Round, Sizes, Steady, Vitals, result_of
 from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
-from headgate.demo import mongodb
+from headgate.demo import mongodb, postgresql
 from headgate.demo.mongodb import replica_set, why_missing
 from headgate.demo.scoreboard import Scoreboard
 from headgate.demo.summary import Summary, summarize
@@ -62,14 +64,24 @@ def test_a_ratio_compares_each_round_with_its_neighbour() -> None:
         vitals.see(a_view(elapsed_s, produced))
     vitals.see(a_view(10.0, 300, phase="draining"))
     rounds = [Round(50, 100, 20, 10), Round(80, 100, 30, 10), Round(30, 40, 25, 12)]
-    result = result_of(rounds, a_summary(), vitals, {"cores": 2})
-    assert result.ratios == {"mongodb": 0.75}
+    rows = [Round(10, 40, 5, 1)]
+    drains = {"mongodb": Drains(rounds, rows), "postgresql": Drains(rows, rounds)}
+    steady = {"mongodb": Steady(a_summary(), vitals), "postgresql": Steady(a_summary(), vitals)}
+    result = result_of(drains, steady, {"cores": 2})
+    assert result.ratios == {
+        "mongodb": 0.75,
+        "snapshot_mongodb": 0.25,
+        "postgresql": 0.25,
+        "snapshot": 0.75,
+    }
     assert result.figures["mongodb_events_per_s"] == 50
     assert result.figures["bare_mongodb_events_per_s"] == 100
     assert result.figures["mongodb_cpu_us_per_event"] == 25
-    assert result.figures["mongodb_p50_ms"] == pytest.approx(4, rel=0.05)
-    assert result.figures["mongodb_sent_p50_ms"] == pytest.approx(6, rel=0.05)
-    assert result.figures["rss_mb_start"] > 0
+    assert result.figures["postgresql_rows_per_s"] == 50
+    for name in ("mongodb", "postgresql"):
+        assert result.figures[f"{name}_p50_ms"] == pytest.approx(4, rel=0.05)
+        assert result.figures[f"{name}_sent_p50_ms"] == pytest.approx(6, rel=0.05)
+        assert result.figures[f"{name}_rss_mb_start"] > 0
     assert vitals.produced == [100, 200]
 
 
@@ -89,10 +101,28 @@ async def test_without_mongodb_it_says_what_to_install(
         await connector.run(True, lambda _: None)
 
 
+async def test_without_postgresql_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    @asynccontextmanager
+    async def started(_: Path) -> AsyncIterator[str]:
+        yield "mongodb://nowhere"
+
+    monkeypatch.setattr(connector, "replica_set", started)
+    monkeypatch.setattr(postgresql, "PACKAGED", tmp_path)
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    with pytest.raises(Failed, match="postgres-demo"):
+        await connector.run(True, lambda _: None)
+
+
 @pytest.mark.skipif(why_missing() is not None, reason="no MongoDB here")
-async def test_a_small_backlog_is_read_by_both(tmp_path: Path) -> None:
-    async with asyncio.timeout(90), replica_set(tmp_path / "mongodb") as uri:
-        rounds = await connector._drain(tmp_path, uri, TINY, lambda _: None)
-    assert len(rounds) == 1
-    [one] = rounds
-    assert min(one.own_per_s, one.bare_per_s, one.own_cpu_us, one.bare_cpu_us) > 0
+async def test_small_backlogs_and_tables_are_read_by_both(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(150),
+        replica_set(tmp_path / "mongodb") as uri,
+        postgresql.server() as dsn,
+    ):
+        found = await connector._drain(tmp_path, uri, dsn, TINY, lambda _: None)
+    for drained in found.values():
+        for [one] in (drained.changes, drained.rows):
+            assert min(one.own_per_s, one.bare_per_s, one.own_cpu_us, one.bare_cpu_us) > 0

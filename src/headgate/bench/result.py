@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """`run` takes whether to be quick (done within a minute) and where to say how it goes."""
+    """`run` takes whether to be quick (done within two minutes) and where to say how it goes."""
 
     name: str
     about: str

@@ -23,7 +23,7 @@ def bench(
         str | None, Argument(metavar="NAME", help="Which one; without it they are listed.")
     ] = None,
     quick: Annotated[
-        bool, Option("--quick", help="Within a minute each; without NAME, all of them.")
+        bool, Option("--quick", help="Within two minutes each; without NAME, all of them.")
     ] = False,
     as_json: JsonOption = False,
     events: Annotated[

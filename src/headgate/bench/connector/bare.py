@@ -1,12 +1,14 @@
-"""The baseline of `bench connector`: PyMongo alone reads a change stream into nothing.
+"""The baselines of `bench connector` in MongoDB: PyMongo alone reads a change stream, or the
+documents of a collection, into nothing.
 
-Each change is decoded, as the driver hands it out, and counted. A process of its own.
+Each is decoded, as the driver hands it out, and counted. A process of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 
 import msgspec
 from pymongo import AsyncMongoClient
@@ -18,13 +20,14 @@ BATCH = 1_000
 
 
 class BareRead(msgspec.Struct, frozen=True):
-    """The changes of `database` behind `position`, `changes` of them; the clock starts with the
-    second batch, as it does for the connector."""
+    """The changes of `database` behind `position`, `changes` of them; or as many documents of
+    `collection`. The clock starts with the second batch, as it does for the connector."""
 
     uri: str
     database: str
-    position: str
     changes: int
+    position: str = ""
+    collection: str = ""
 
 
 class Drained(msgspec.Struct, frozen=True):
@@ -37,24 +40,31 @@ class Drained(msgspec.Struct, frozen=True):
 
 async def drain(order: BareRead) -> Drained:
     client: AsyncMongoClient[dict[str, object]] = AsyncMongoClient(order.uri)
-    counted, began_s, cpu_s = 0, 0.0, 0.0
     try:
+        if order.collection:
+            found = client[order.database][order.collection].find({}, batch_size=BATCH)
+            return await _counted(found, order.changes)
         async with await client[order.database].watch(
             start_after=token_of(order.position),
             batch_size=BATCH,
             full_document="whenAvailable",
             full_document_before_change="whenAvailable",
         ) as stream:
-            async for _ in stream:
-                counted += 1
-                if counted == BATCH:
-                    began_s, cpu_s = time.perf_counter(), time.process_time()
-                if counted == order.changes:
-                    break
-        seconds = time.perf_counter() - began_s
-        return Drained(counted - BATCH, seconds, time.process_time() - cpu_s)
+            return await _counted(stream, order.changes)
     finally:
         await client.close()
+
+
+async def _counted(found: AsyncIterator[object], wanted: int) -> Drained:
+    counted, began_s, cpu_s = 0, 0.0, 0.0
+    async for _ in found:
+        counted += 1
+        if counted == BATCH:
+            began_s, cpu_s = time.perf_counter(), time.process_time()
+        if counted == wanted:
+            break
+    seconds = time.perf_counter() - began_s
+    return Drained(counted - BATCH, seconds, time.process_time() - cpu_s)
 
 
 def answer(order: BareRead) -> Drained:

@@ -1,44 +1,33 @@
-"""What `bench connector` reads: a backlog in MongoDB, by a connector into the durable log.
+"""Where `bench connector` reads: by a connector into the durable log.
 
 Coordinator, ingest node and gateway as `headgate up` starts them, without Spark. A round has a
-topic and a connector of its own, which begins where the backlog does; both are deleted after it.
+topic and a connector of its own; both are deleted after it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import psutil
-from pymongo import AsyncMongoClient, ReplaceOne
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.log.reader import EmbeddedLogReader
-from headgate.adapters.mongo.identity import position_of
 from headgate.bench.connector.bare import Drained
 from headgate.bench.result import Failed, Say
 from headgate.client.http import HttpClient
-from headgate.demo.aircraft import Fleet
 from headgate.demo.stage import demo_config
 from headgate.model.api import CreateTopic, TopicInfo
-from headgate.model.connectors_api import ConnectorInfo, CreateConnector, RouteInfo
+from headgate.model.connectors_api import ConnectorInfo, CreateConnector
 from headgate.model.event import PartitionRef
 from headgate.wiring.machine import build_supervisor, plan_ports
 
 ROLES = ("coordinator", "ingest", "gateway")
-DATABASE = "backlog"
-COLLECTION = "flights"
 PARTITIONS = 4
-AIRCRAFT = 400
-SEED = 1
-WRITES = 1_000
-"""In one request to MongoDB."""
 CREATE_TIMEOUT_S = 40.0
 LOOK_EVERY_S = 0.01
 SLOWEST_PER_S = 500
@@ -46,66 +35,35 @@ SLOWEST_PER_S = 500
 PATIENCE_S = 60.0
 
 
-async def backlog(client: AsyncMongoClient[dict[str, Any]], changes: int) -> str:
-    """Write `changes` reports of aircraft, each replaces the one before it; the position before
-    them."""
-    async with await client[DATABASE].watch() as stream:
-        await stream.try_next()
-        token = stream.resume_token
-    if token is None:
-        raise Failed("MongoDB doesn't say where its stream stands")
-    fleet = Fleet(seed=SEED, count=AIRCRAFT)
-    collection = client[DATABASE][COLLECTION]
-    for begin in range(0, changes, WRITES):
-        numbers = range(begin, min(begin + WRITES, changes))
-        reports = [(number, fleet.report(number, number / 10)) for number in numbers]
-        await collection.bulk_write(
-            [
-                ReplaceOne(
-                    {"_id": report.icao},
-                    {**msgspec.structs.asdict(report), "number": number},
-                    upsert=True,
-                )
-                for number, report in reports
-            ]
-        )
-    return position_of(dict(token))
-
-
 @dataclass(slots=True)
 class Stage:
     http: HttpClient
     reader: EmbeddedLogReader
     ingest: psutil.Process
-    uri: str
     rounds: int = 0
 
-    async def drain(self, position: str, changes: int) -> Drained:
-        """Read the backlog once; the clock runs from the first commit in the log to the last."""
+    async def drain(
+        self, connector: Callable[[str], Awaitable[CreateConnector]], changes: int
+    ) -> Drained:
+        """Have a connector, which `connector` makes by its name, read that much into a topic of the
+        same name; the clock runs from the first commit in the log to the last."""
         self.rounds += 1
         name = f"round-{self.rounds}"
         refs = [PartitionRef(name, number) for number in range(PARTITIONS)]
-        await self._create(name, position)
+        await self._create(name, await connector(name))
         try:
             async with asyncio.timeout(PATIENCE_S + changes / SLOWEST_PER_S):
                 return await self._watched(refs, changes)
         except TimeoutError:
             info = await self.http.get(f"/v1/connectors/{name}", ConnectorInfo)
-            raise Failed(f"{info.taken:,} of {changes:,} changes were taken in: {info}") from None
+            raise Failed(f"{info.taken:,} of {changes:,} were taken in: {info}") from None
         finally:
             await self.http.delete(f"/v1/connectors/{name}")
             await self.http.delete(f"/v1/topics/{name}")
 
-    async def _create(self, name: str, position: str) -> None:
+    async def _create(self, name: str, wanted: CreateConnector) -> None:
         await self.http.post(
             "/v1/topics", CreateTopic(name, PARTITIONS), TopicInfo, timeout_s=CREATE_TIMEOUT_S
-        )
-        wanted = CreateConnector(
-            name,
-            "mongodb",
-            {"uri": self.uri, "database": DATABASE},
-            [RouteInfo(name)],
-            f"position:{position}",
         )
         await self.http.post("/v1/connectors", wanted, ConnectorInfo, timeout_s=CREATE_TIMEOUT_S)
 
@@ -115,7 +73,7 @@ class Stage:
         last = await self._until(refs, changes)
         seconds, cpu_s = time.perf_counter() - began_s, _cpu_s(self.ingest) - cpu_s
         if last != changes:
-            raise Failed(f"the log has {last:,} records of {changes:,} changes")
+            raise Failed(f"the log has {last:,} records of {changes:,}")
         return Drained(last - first, seconds, cpu_s)
 
     async def _until(self, refs: list[PartitionRef], records: int) -> int:
@@ -133,7 +91,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 @asynccontextmanager
-async def stage(folder: Path, uri: str, say: Say) -> AsyncIterator[Stage]:
+async def stage(folder: Path, say: Say) -> AsyncIterator[Stage]:
     loaded = demo_config(folder / "data")
     config = plan_ports(loaded.config, loaded.origins)
     data = DataFolder.open(Path(config.data))
@@ -146,7 +104,7 @@ async def stage(folder: Path, uri: str, say: Say) -> AsyncIterator[Stage]:
             if pid is None:
                 raise Failed("the ingest node has ended")
             async with HttpClient(f"http://{config.public.host}:{config.public.port}") as http:
-                yield Stage(http, reader, psutil.Process(pid), uri)
+                yield Stage(http, reader, psutil.Process(pid))
         finally:
             await reader.close()
             await supervisor.stop()
