@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from headgate.adapters.control_stream import encode
 from headgate.adapters.grpc.control import METHOD, GrpcControlServer, GrpcControlSession
 from headgate.decide.links.passes import Caller, ClusterTokens
+from headgate.model.audit import AuditLine
 from headgate.model.control.from_coordinator import FromCoordinator, Refused, Welcome
 from headgate.model.control.to_coordinator import Hello, SessionRole
 from headgate.ports.control import ControlStream
@@ -40,9 +41,22 @@ class Coordinator:
         writing.cancel()
 
 
+class Trail:
+    """Implements ports.audit.AuditTrail."""
+
+    def __init__(self) -> None:
+        self.lines: list[AuditLine] = []
+
+    def note(self, line: AuditLine) -> None:
+        self.lines.append(line)
+
+
 @asynccontextmanager
-async def serving(tokens: ClusterTokens = TOKENS) -> AsyncIterator[tuple[Coordinator, str]]:
-    coordinator, server = Coordinator(), GrpcControlServer(tokens.keeper("coordinator"))
+async def serving(
+    tokens: ClusterTokens = TOKENS, trail: Trail | None = None
+) -> AsyncIterator[tuple[Coordinator, str]]:
+    coordinator = Coordinator()
+    server = GrpcControlServer(tokens.keeper("coordinator"), trail)
     [port] = await server.start(coordinator.serve, LOOPBACK, [0])
     try:
         yield coordinator, f"{LOOPBACK}:{port}"
@@ -114,6 +128,21 @@ async def test_not_a_word_is_read_of_whoever_shows_no_pass() -> None:
     async with serving() as (coordinator, address):
         await turned_away(address)
         assert not coordinator.hellos
+
+
+async def test_whoever_is_turned_away_stands_in_the_audit_trail() -> None:
+    trail = Trail()
+    async with serving(trail=trail) as (_, address):
+        await turned_away(address)
+        shown = TOKENS.passes("gateway").to("coordinator")
+        session = GrpcControlSession(address, hello("ingest"), shown=shown)
+        assert isinstance(await first_heard(session), Refused)
+        await session.close()
+    nobody, gateway = trail.lines[0], trail.lines[-1]
+    assert (nobody.who, nobody.what, nobody.outcome) == ("nobody", "control stream", "refused")
+    assert (gateway.who, gateway.kind, gateway.status) == ("a gateway", "role", 401)
+    assert all(LOOPBACK in line.from_ for line in trail.lines)
+    assert shown not in str(trail.lines)
 
 
 async def turned_away(address: str) -> None:

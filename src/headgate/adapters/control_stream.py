@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from headgate.errors import InvalidRequest
+from headgate.errors import InvalidRequest, Unauthorized
 from headgate.model.control.from_coordinator import (
     CheckedIn,
     FromCoordinator,
@@ -339,10 +339,16 @@ class ServerStream:
 
 
 async def serve_pipe(
-    pipe: Pipe, serve: Serve, large: asyncio.Lock, *, caller: str | None = None
+    pipe: Pipe,
+    serve: Serve,
+    large: asyncio.Lock,
+    *,
+    caller: str | None = None,
+    on_other_role: Callable[[Unauthorized], None] | None = None,
 ) -> None:
     """One stream at the coordinator, from the first byte to its end. `caller` is the role that has
-    been shown: whoever says hello as another one is refused (None: nobody was asked)."""
+    been shown: whoever says hello as another one is refused, of which `on_other_role` hears (None:
+    nobody was asked)."""
     stream = ServerStream(pipe, large)
     try:
         hello = await stream.receive(within_s=HELLO_TIMEOUT_S)
@@ -352,9 +358,12 @@ async def serve_pipe(
     if not isinstance(hello, Hello):
         return
     if caller not in (None, hello.role):
-        await _refuse(
-            stream, f"whoever shows the pass of a {caller} can't be a {hello.role} on that stream"
+        other = Unauthorized(
+            f"whoever shows the pass of a {caller} can't be a {hello.role} on that stream"
         )
+        if on_other_role is not None:
+            on_other_role(other)
+        await _refuse(stream, other.message)
         return
     await serve(stream, hello)
 

@@ -1,7 +1,8 @@
 """Where a gateway takes deliveries: one listener, of the protocol that the configuration names.
 
 Invariant: what `start` returns is the address to announce; its scheme says how to deliver there.
-Whoever has no right token gets one sentence, and the log gets one line per peer.
+Whoever has no right token gets one sentence, the log gets one line per peer, and the audit trail
+gets every one.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from headgate.answering import HttpApp
 from headgate.decide.http.web_pages import WebPages, is_loopback
 from headgate.decide.links.concealing import without_credentials
 from headgate.decide.links.passes import Caller, PassKeeper, of_bearer
+from headgate.decide.operations.auditing import role_line
 from headgate.errors import HeadgateError, InvalidConfig, OperatorError, Unauthorized
 from headgate.model.addresses import reachable
 from headgate.model.delivery import Batch, DeliveryAnswer
+from headgate.ports.audit import AuditTrail, NoAuditTrail
 from headgate.ports.transport import Accept, DeliveryListener
 from headgate.telemetry import LogLine
 
@@ -50,6 +53,7 @@ class ListenerOptions:
     authority: str = ""
     nats: str = ""
     nats_prefix: str = "headgate.deliver"
+    audit: AuditTrail = field(default_factory=NoAuditTrail)
 
     @property
     def secure(self) -> bool:
@@ -58,7 +62,8 @@ class ListenerOptions:
     @property
     def guard(self) -> Guard:
         """Of a listener that lanes reach without anybody in between."""
-        return Guard(self.keeper if self.keeper.asks else PassKeeper.of_secret(self.token, LANES))
+        keeper = self.keeper if self.keeper.asks else PassKeeper.of_secret(self.token, LANES)
+        return Guard(keeper, self.audit)
 
 
 def listener_for(
@@ -164,7 +169,7 @@ class NatsListener:
             name=node_id,
             token=options.token,
             authority=options.authority,
-            admit=Guard(options.keeper) if options.keeper.asks else None,
+            admit=Guard(options.keeper, options.audit) if options.keeper.asks else None,
         )
 
     async def start(self) -> str:
@@ -187,8 +192,9 @@ class NatsListener:
 class Guard:
     """Lets in lanes; where nothing is asked, everybody."""
 
-    def __init__(self, keeper: PassKeeper) -> None:
+    def __init__(self, keeper: PassKeeper, audit: AuditTrail | None = None) -> None:
         self._keeper = keeper
+        self._audit = audit or NoAuditTrail()
         self._told: set[str] = set()
 
     @property
@@ -201,10 +207,13 @@ class Guard:
         if peer not in self._told and len(self._told) < PEERS_MAX:
             self._told.add(peer)
             log.warning(LogLine.TOKEN_REFUSED, peer=peer, given=bool(given))
-        raise Unauthorized(
+        error = Unauthorized(
             "the token is missing or wrong: set security.cluster.tokens as this gateway has (or "
             "transport.token, without a cluster token)"
         )
+        role = self._keeper.caller(of_bearer(given)) or ""
+        self._audit.note(role_line("delivery", error, role=role, address=peer))
+        raise error
 
 
 def warn_if_open(options: ListenerOptions) -> None:

@@ -6,6 +6,7 @@ package and no other. What only one role needs is imported when that role is bui
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -120,6 +121,7 @@ def build_coordinator(config: Config, folder: DataFolder, *, shown: Shown = ()) 
 
     election, open_store = coordination(config, folder)
     settings = coordinator_settings(config)
+    audit = audit_trail(config, folder, "coordinator")
     return Coordinator(
         settings,
         CoordinatorPorts(
@@ -129,10 +131,10 @@ def build_coordinator(config: Config, folder: DataFolder, *, shown: Shown = ()) 
             open_log_reader(log_store(config), folder),
             open_letters(log_store(config), folder),
             HttpServer(),
-            GrpcControlServer(settings.keeper),
+            GrpcControlServer(settings.keeper, audit),
             THIS_MACHINE,
             known_principals(config, "coordinator"),
-            audit_trail(config, folder, "coordinator"),
+            audit,
             partial(leave_admin_key, folder),
             shown,
         ),
@@ -311,6 +313,7 @@ def build_gateway(config: Config, folder: DataFolder, *, shown: Shown = ()) -> G
     from headgate.services.gateway.service import Gateway
 
     options = gateway_options(config)
+    audit = audit_trail(config, folder, "gateway")
     return Gateway(
         options,
         reader=open_log_reader(log_store(config), folder),
@@ -324,7 +327,7 @@ def build_gateway(config: Config, folder: DataFolder, *, shown: Shown = ()) -> G
         calls=PooledCalls(),
         open_listener=partial(
             listener_for,
-            listener_options(config),
+            replace(listener_options(config), audit=audit),
             options.node_id,
             incarnation=options.incarnation,
         ),
@@ -332,7 +335,7 @@ def build_gateway(config: Config, folder: DataFolder, *, shown: Shown = ()) -> G
         machine=THIS_MACHINE,
         web_files=packaged_files(),
         principals=known_principals(config, "gateway"),
-        audit=audit_trail(config, folder, "gateway"),
+        audit=audit,
         settings=shown,
     )
 

@@ -11,8 +11,9 @@ from headgate import errors
 from headgate.adapters.listeners import Guard, ListenerOptions, listener_for
 from headgate.adapters.processes import free_port
 from headgate.adapters.transports import Transports
-from headgate.decide.links.passes import PassKeeper
+from headgate.decide.links.passes import ClusterTokens, PassKeeper
 from headgate.model.addresses import reachable
+from headgate.model.audit import AuditLine
 from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch
 from headgate.telemetry import LogLine
 from tests.servers.nats import Nats
@@ -96,6 +97,27 @@ def test_a_guard_lets_in_only_the_whole_token() -> None:
         with pytest.raises(errors.Unauthorized):
             guard(wrong, "lanes-1")
     Guard(PassKeeper())("anything", "lanes-1")
+
+
+def test_a_guard_writes_down_whom_it_turns_away() -> None:
+    lines: list[AuditLine] = []
+
+    class Trail:
+        def note(self, line: AuditLine) -> None:
+            lines.append(line)
+
+    tokens = ClusterTokens(("a-token-of-this-cluster",))
+    guard = ListenerOptions(keeper=tokens.keeper("gateway"), audit=Trail()).guard
+    guard(f"Bearer {tokens.passes('lane').to('gateway')}", "lanes-1")
+    for shown in ("secret", tokens.passes("router").to("gateway")):
+        with pytest.raises(errors.Unauthorized):
+            guard(f"Bearer {shown}", "10.0.0.7\nlanes")
+    assert [(one.who, one.what, one.outcome) for one in lines] == [
+        ("nobody", "delivery", "refused"),
+        ("a router", "delivery", "refused"),
+    ]
+    assert "secret" not in str(lines)
+    assert "\n" not in lines[0].from_
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,10 @@ from headgate.adapters.control_stream import StreamSession, serve_pipe
 from headgate.adapters.delivery_wire import AUTHORIZATION
 from headgate.adapters.machine import THIS_MACHINE
 from headgate.decide.links.passes import PassKeeper, bearer, of_bearer
+from headgate.decide.operations.auditing import role_line
+from headgate.errors import Unauthorized
 from headgate.model.control.to_coordinator import Hello
+from headgate.ports.audit import AuditTrail, NoAuditTrail
 from headgate.ports.control import Serve
 from headgate.telemetry import LogLine
 
@@ -127,10 +130,11 @@ class GrpcControlSession(StreamSession):
 
 class GrpcControlServer:
     """Implements ports.control.ControlListener. `keeper` knows what nodes have to show: whoever
-    shows nothing that counts is sent away before a word of it is read."""
+    shows nothing that counts is sent away before a word of it is read, which stands in `audit`."""
 
-    def __init__(self, keeper: PassKeeper | None = None) -> None:
+    def __init__(self, keeper: PassKeeper | None = None, audit: AuditTrail | None = None) -> None:
         self._keeper = keeper or PassKeeper()
+        self._audit = audit or NoAuditTrail()
         self._told: set[str] = set()
         self._serve: Serve | None = None
         self._server: grpc.aio.Server | None = None
@@ -172,14 +176,25 @@ class GrpcControlServer:
             if caller is None:
                 self._tell(context.peer())
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, NOT_OF_HERE)
-        await serve_pipe(GrpcPipe(context), self._serve, self._large, caller=caller)
+        await serve_pipe(
+            GrpcPipe(context),
+            self._serve,
+            self._large,
+            caller=caller,
+            on_other_role=partial(self._tell_role, context.peer(), caller or ""),
+        )
 
     def _tell(self, peer: str) -> None:
         """Once per machine, whatever ports it comes from."""
         host = peer.rpartition(":")[0]
+        self._audit.note(role_line("control stream", Unauthorized(NOT_OF_HERE), address=host))
         if host not in self._told and len(self._told) < PEERS_MAX:
             self._told.add(host)
             log.warning(LogLine.TOKEN_REFUSED, peer=host, at="control stream")
+
+    def _tell_role(self, peer: str, caller: str, error: Unauthorized) -> None:
+        host = peer.rpartition(":")[0]
+        self._audit.note(role_line("control stream", error, role=caller, address=host))
 
 
 def _shown(context: Any) -> str:

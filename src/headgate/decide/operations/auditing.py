@@ -69,6 +69,20 @@ def refusal_line(
     )
 
 
+def role_line(what: str, error: HeadgateError, *, role: str = "", address: str = "") -> AuditLine:
+    """The line of whoever is turned away on a way between roles; `role` is the one that they have
+    shown to be, if any."""
+    return AuditLine(
+        who=cleaned(f"a {role}") if role else NOBODY,
+        what=what,
+        outcome="refused",
+        kind="role" if role else "",
+        from_=cleaned(address),
+        status=error.status,
+        code=error.code,
+    )
+
+
 def cleaned(text: str) -> str:
     """What of `text` may stand in a line: short, and without anything that a terminal obeys."""
     return "".join(char if char.isprintable() else "\ufffd" for char in text[:TEXT_CHARS])
