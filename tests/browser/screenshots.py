@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 from playwright.async_api import Browser, Page, async_playwright
 
 from headgate.client import Consumer, Event, Producer, Subscriber
@@ -215,7 +214,7 @@ async def consume(url: str) -> None:
     async with Consumer(url, "flights", "radar", acks="manual", max_deliveries=1) as consumer:
         async for item in consumer:
             if isinstance(item, Event):
-                if msgspec.json.decode(item.document)["altitude"] > TOO_HIGH:
+                if item.document["altitude"] > TOO_HIGH:
                     await consumer.nack(item)
                 else:
                     await consumer.acknowledge(item)
