@@ -16,10 +16,16 @@ from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.client.subscriber import Subscriber
 from headgate.config import Config
 from headgate.errors import HeadgateError, NotFound
+from headgate.lane import run
+from headgate.lane.delivery.evidence import LaneEvidence
+from headgate.lane.run import evidence_of
+from headgate.model.api import NodeStatus
 from headgate.model.client_messages import Event
 from headgate.model.control.to_coordinator import Evidence
 from headgate.model.explain_api import DryRun
+from headgate.model.lanes import LaneSettings
 from headgate.model.letters_api import LettersChanged, LetterSelection
+from headgate.ports.machine import Machine
 from tests.explaining.world import (
     SOON_S,
     TOPIC,
@@ -134,6 +140,24 @@ async def it_was_sent_again_by_an_operator(made: ExplainWorld) -> None:
     assert answer.letters == []
     assert "rejected" in [a.outcome for a in answer.attempts]
     assert answer.attempts[-1].outcome == "accepted"
+
+
+@situation()
+async def it_was_sent_again_to_somebody_who_came_later(made: ExplainWorld) -> None:
+    """What is sent again is matched with those who are there by then."""
+    await made.subscribe()
+    async with made.answering(always("rejected")):
+        place = await made.produce(altitude=1)
+    await made.subscribe("later")
+    assert (await made.told(place, "later")).status == "before"
+    [letter] = (await made.explain(place)).letters
+    async with made.cluster.http(made.url) as client:
+        wanted = LetterSelection(ids=[letter.id], wait="5s")
+        await client.post("/v1/dead-letters/retry", wanted, LettersChanged)
+    await asyncio.sleep(SOON_S)
+    one = await made.told(place, "later")
+    assert one.status == "delivered"
+    assert "sent again" in one.why
 
 
 # --- its filter ----------------------------------------------------------------------------------
@@ -636,6 +660,46 @@ async def its_gateway_says_nothing(made: ExplainWorld) -> None:
     assert "gives no answer now" in one.why
     assert answer.evidence.silent == ["gateway-1, which gave no answer"]
     assert any("some said nothing" in note for note in answer.evidence.notes)
+
+
+# --- several nodes -------------------------------------------------------------------------------
+
+
+def test_who_reads_a_partition_now_does_not_speak_for_whoever_read_it_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that remembers long enough, and has read other records in that time."""
+    kept: dict[Machine, LaneEvidence] = {}
+
+    def of_the_process(settings: LaneSettings, machine: Machine) -> LaneEvidence:
+        return kept.setdefault(machine, evidence_of(settings, machine))
+
+    monkeypatch.setattr(run, "evidence_of", of_the_process)
+
+    async def scenario(made: ExplainWorld) -> None:
+        await made.subscribe()
+        async with made.answering(always("no_subscriber")):
+            places = [await made.produce(key, altitude=1) for key in "abcdefgh"]
+        found = {place: await made.explain(place) for place in places}
+        assert {one.outcome for one in found.values()} == {"released"}
+        moving = next(place for place, one in found.items() if one.router == "router-2")
+        async with made.cluster.http(made.url) as client:
+            await client.post("/v1/nodes/router-2/drain", {}, NodeStatus)
+        await asyncio.sleep(60.0)
+        answer = await made.explain(moving)
+        assert answer.router == "router-1"
+        assert answer.outcome == "unknown", answer.why
+        later = await made.produce(moving_key(places, moving), other=2)
+        assert (await made.explain(later)).outcome != "unknown"
+
+    def moving_key(places: list[str], moving: str) -> str:
+        return "abcdefgh"[places.index(moving)]
+
+    async def play() -> None:
+        async with world(routers=2) as made, asyncio.timeout(3_600):
+            await scenario(made)
+
+    run_virtual(play())
 
 
 # --- all of them ---------------------------------------------------------------------------------

@@ -96,7 +96,13 @@ class Lane:
         note = partial(note_down, ports.notes)
         self._adopted = Adopted(machine, kept=ports.kept, note=note)
         around = Around()
-        grip = Grip(self._adopted, around)
+        self._evidence = evidence = ports.evidence or evidence_of(spec.settings, machine)
+        grip = Grip(
+            self._adopted,
+            around,
+            taken=lambda one: evidence.begins(one, one.read.seq),
+            left=lambda one: evidence.ends(one, one.ref, one.read.seq),
+        )
         self.holding = grip.holding
         self._saving = Saving(
             spec.settings,
@@ -107,7 +113,6 @@ class Lane:
         )
         self._ledger = Ledger(self.holding, self._saving, grip, machine=machine)
         self._matching = Matching(self._adopted, spec.settings.soft_delete)
-        evidence = ports.evidence or evidence_of(spec.settings, machine)
         self._dispatcher = Dispatcher(
             spec.settings,
             fence=(spec.window, spec.attempt),
@@ -213,6 +218,8 @@ class Lane:
             raise
         finally:
             self._ports.notes.close(leave=self._tenure.may_hold)
+            for one in self.holding.partitions.values():
+                self._evidence.ends(one, one.ref, one.read.seq)
         self._give_tally()
 
     async def _run(self) -> None:

@@ -46,8 +46,11 @@ class Telling:
     def _account(self, ref: PartitionRef, seq: int) -> LaneAccount:
         evidence, partition = self._evidence, self._holding.partitions.get(ref)
         since_ms, attempts = evidence.since_ms, evidence.attempts(ref, seq)
+        read_it = evidence.has_read(
+            ref, seq, partition, 0 if partition is None else partition.read.seq
+        )
         if partition is None:
-            return LaneAccount(since_ms, attempts, mode=self._settings.mode)
+            return LaneAccount(since_ms, attempts, read_it=read_it, mode=self._settings.mode)
         waits_for = partition.order.awaits if partition.read.seq < seq else 0
         return LaneAccount(
             since_ms,
@@ -56,6 +59,7 @@ class Telling:
             read_seq=partition.read.seq,
             settled=partition.settled,
             awaits=partition.is_awaited(seq),
+            read_it=read_it,
             held_for=waits_for,
             reason=partition.reason or self._dispatcher.halt_of(ref) or self._dispatcher.error,
             mode=self._settings.mode,

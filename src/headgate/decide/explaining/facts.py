@@ -130,9 +130,11 @@ class Facts:
     @property
     def remembers_all(self) -> bool:
         """Whether whatever was done with the record would be remembered by somebody who was
-        heard: of all who are there now."""
+        heard: by all who are there now, and whoever has read it is among them."""
         since_ms = self.complete_since_ms
-        return bool(since_ms) and since_ms <= self.time_ms and not self.silent and bool(self.lane)
+        is_long_enough = bool(since_ms) and since_ms <= self.time_ms
+        has_read = any(one.lane is not None and one.lane.read_it for one in self.testimonies)
+        return is_long_enough and not self.silent and has_read
 
 
 def clock(at_ms: int) -> str:

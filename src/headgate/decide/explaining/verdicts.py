@@ -40,6 +40,11 @@ def told_of(
     if standing is None:
         return _without_standing(subscription, letters, facts)
     if facts.seq <= standing.start:
+        if (again := _taken(subscription, facts)) is not None:
+            return "delivered", (
+                f"it was subscribed behind the record, which was sent again: {again.gateway} took "
+                f"it for this subscriber, too, at {clock(again.at_ms)}"
+            )
         return "before", (
             f"it was subscribed behind the record: it began after seq {standing.start} of "
             f"{facts.ref}; --from earliest, or a position, brings what was before"
@@ -172,12 +177,18 @@ def _passed(subscription: Subscription, standing: Whereabouts, facts: Facts) -> 
             f"{gateway} sent it, and the subscriber has acknowledged everything up to seq "
             f"{standing.acknowledged}"
         )
-    taken = [one for one in facts.attempts_for(subscription.id) if one.outcome == "accepted"]
-    when = f" at {clock(taken[-1].at_ms)}" if taken else ""
+    taken = _taken(subscription, facts)
+    when = f" at {clock(taken.at_ms)}" if taken is not None else ""
     return "delivered", (
         f"{gateway} took it{when} and sent it: the subscriber's connection was handed all it wants "
         f"of {facts.ref} up to seq {standing.position}"
     )
+
+
+def _taken(subscription: Subscription, facts: Facts) -> Attempt | None:
+    """When its gateway took it for the subscriber the last time, as far as anybody remembers."""
+    taken = [one for one in facts.attempts_for(subscription.id) if one.outcome == "accepted"]
+    return taken[-1] if taken else None
 
 
 def _expected(subscription: Subscription, letters: list[LetterInfo], facts: Facts) -> Told:

@@ -7,6 +7,7 @@ Invariant: nothing is ever decided by it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from headgate.decide.delivery.steps import Aside
@@ -16,6 +17,8 @@ from headgate.model.event import PartitionRef
 from headgate.model.evidence import ATTEMPTS_TOLD, Attempt, Outcome
 from headgate.ports.machine import Machine
 
+STRETCHES_MAX = 16
+"""Of each partition; a window has one, and what is older than evidence is kept isn't asked for."""
 _Place = tuple[str, int, int, tuple[str, ...]]
 """Topic, partition and seq of a record, and the subscriptions it was for."""
 _Entry = tuple[str, list[_Place], Sequence[Outcome], str]
@@ -31,6 +34,33 @@ class LaneEvidence:
             capacity=size, age_ms=round(age_s * 1_000), began_ms=machine.wall_ms()
         )
         self._keeps = self._ring.keeps
+        self._stretches: dict[PartitionRef, deque[tuple[int, int]]] = {}
+        """What was read by lanes that have let go of a partition: behind the first seq, up to the
+        second."""
+        self._begun: dict[object, int] = {}
+        """By who has a partition now, behind which seq they began to read."""
+
+    # --- what is read ----------------------------------------------------------------------------
+
+    def begins(self, holder: object, after_seq: int) -> None:
+        """A lane of this process reads a partition from there on."""
+        self._begun[holder] = after_seq
+
+    def ends(self, holder: object, ref: PartitionRef, seq: int) -> None:
+        """It has read up to there, and reads it no more. Its successor may have begun before."""
+        after_seq = self._begun.pop(holder, seq)
+        if after_seq < seq:
+            kept = self._stretches.setdefault(ref, deque(maxlen=STRETCHES_MAX))
+            kept.append((after_seq, seq))
+
+    def has_read(self, ref: PartitionRef, seq: int, holder: object, read_seq: int) -> bool:
+        """Whether a lane of this process has read the record; `holder`, if anybody, has the
+        partition now and is at `read_seq`."""
+        known = self._stretches.get(ref, ())
+        present = self._begun.get(holder, read_seq), read_seq
+        return any(after < seq <= up_to for after, up_to in (*known, present))
+
+    # --- what came of it -------------------------------------------------------------------------
 
     def answered(
         self, gateway_id: str, deliveries: Sequence[Delivery], verdicts: Sequence[Verdict]

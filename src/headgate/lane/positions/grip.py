@@ -11,7 +11,7 @@ written any more; each is said to the lane once, so what waits is bounded by wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from headgate.lane.holding import Around, Holding
@@ -26,9 +26,18 @@ class Overtaken(NamedTuple):
 
 
 class Grip:
-    """`holding` is what everybody else sees of it."""
+    """`holding` is what everybody else sees of it. `taken` hears of each partition that the lane
+    takes, and `left` of each that it lets go of."""
 
-    def __init__(self, adopted: Adopted, around: Around) -> None:
+    def __init__(
+        self,
+        adopted: Adopted,
+        around: Around,
+        *,
+        taken: Callable[[SourcePartition], None] = lambda _: None,
+        left: Callable[[SourcePartition], None] = lambda _: None,
+    ) -> None:
+        self._taken, self._left = taken, left
         self._partitions: dict[PartitionRef, SourcePartition] = {}
         self._gone: set[PartitionRef] = set()
         self.holding = Holding(adopted, around, self._partitions, self._gone)
@@ -37,7 +46,9 @@ class Grip:
     # --- by the lane -----------------------------------------------------------------------------
 
     def take(self, claimed: Iterable[SourcePartition]) -> None:
-        self._partitions.update((one.ref, one) for one in claimed)
+        for one in claimed:
+            self._partitions[one.ref] = one
+            self._taken(one)
 
     def leave_to_others(self, refs: Iterable[PartitionRef]) -> None:
         """They were planned for the lane, and others have them."""
@@ -45,13 +56,17 @@ class Grip:
 
     def let_go(self, ref: PartitionRef) -> bool:
         """It is somebody else's from now on; False where it was before."""
-        if self._partitions.pop(ref, None) is None:
+        partition = self._partitions.pop(ref, None)
+        if partition is None:
             return False
         self._gone.add(ref)
+        self._left(partition)
         return True
 
     def let_go_of_all(self) -> None:
         """Nobody is known to have them."""
+        for partition in self._partitions.values():
+            self._left(partition)
         self._partitions.clear()
 
     async def next(self) -> Overtaken:
