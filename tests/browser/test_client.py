@@ -312,6 +312,23 @@ async def test_a_token_is_said_first_and_renewed_before_it_ends(
     assert (gateway.opened, gateway.mistakes) == (1, [])
 
 
+async def test_a_clock_that_is_ahead_has_no_token_renewed_each_second(
+    page: Page, gateway: ServedGateway
+) -> None:
+    await page.clock.install(time=5_000_000)
+    await page.goto(gateway.url + BLANK_PATH)
+    listener = Listener(page)
+    gateway.known = {f"mine-{number}": 1_020_000 for number in range(1, 30)}
+    await listener.listen({"all": {}}, token="mine")
+    await listener.until_state("live")
+    await page.clock.run_for(15_000)
+    assert await page.evaluate("tokens") == 1
+    await page.clock.run_for(50_000)
+    gateway.append("flights")
+    await listener.until("all.event")
+    assert await page.evaluate("tokens") == 2
+
+
 async def test_a_token_that_ended_is_followed_by_another(
     listener: Listener, gateway: ServedGateway
 ) -> None:

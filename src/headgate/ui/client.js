@@ -30,6 +30,7 @@ const STEPS_MOST = 16; // redirects and dead gateways of one opening
 const UNKNOWN_MOST = 3; // tokens in a row that nobody knows
 const RENEWED_AT = 0.8; // of the time that a token has left
 const RENEWED_FIRST_MS = 1_000;
+const RENEWED_LATE_MS = 60_000; // where by our clock it had ended before the gateway took it
 const TIMER_MOST_MS = 2 ** 31 - 1;
 const MOVED_ON_MS = 30_000; // for a log that has lost its history to go on behind its positions
 const MAY_PASS = new Set([
@@ -376,7 +377,11 @@ export class Headgate {
     if (line !== this.#line) line.begun();
     clearTimeout(this.#renewal);
     if (ends === null || typeof this.#options.token !== "function") return;
-    const due = Math.min(Math.max((ends - Date.now()) * RENEWED_AT, RENEWED_FIRST_MS), TIMER_MOST_MS);
+    const left = ends - Date.now();
+    const due =
+      left > 0
+        ? Math.min(Math.max(left * RENEWED_AT, RENEWED_FIRST_MS), TIMER_MOST_MS)
+        : RENEWED_LATE_MS;
     this.#renewal = setTimeout(() => {
       this.#token().then(
         (token) => token && this.#line?.authenticate(token),
