@@ -17,7 +17,7 @@ from tests.browser.console_stage import Console, Dashboard, serving
 from tests.services.gateway.access import secret_of, token
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Route
 
 PAGES = (
     "overview",
@@ -222,6 +222,47 @@ async def test_whatever_a_document_has_in_it_is_text_and_bounded(tab: Dashboard)
     assert await dialog.locator(".json-entry").count() == 200
     assert await tab.page.evaluate("window.isHurt") is None
     assert await tab.page.locator("main img, dialog img, main script").count() == 0
+
+
+HELD = """async ([count, size, keepsFirst]) => {
+  const { held } = await import("/ui/pages/records.js");
+  const records = Array.from({ length: count }, (_, n) => ({ n, size_bytes: size }));
+  const kept = held(records, keepsFirst);
+  return [kept.length, kept[0]?.n, kept.at(-1)?.n];
+}"""
+
+
+async def test_records_are_held_by_number_and_by_bytes(tab: Dashboard) -> None:
+    await tab.see("topics/flights/records")
+    cases = [
+        ([100, 1_000, True], [100, 0, 99]),
+        ([9_000, 100, True], [5_000, 0, 4_999]),
+        ([9_000, 100, False], [5_000, 4_000, 8_999]),
+        ([200, 1_000_000, True], [50, 0, 49]),
+        ([200, 1_000_000, False], [50, 150, 199]),
+        ([3, 90_000_000, True], [1, 0, 0]),
+    ]
+    for asked, kept in cases:
+        assert await tab.page.evaluate(HELD, asked) == kept
+
+
+async def test_what_can_not_be_read_is_named_once(tab: Dashboard) -> None:
+    tab.console.log.append({"n": 1})
+    tab.console.log.append({"n": 2})
+    gone = {"partition": 0, "first": 1, "last": 7, "why": "gone"}
+
+    async def answer(route: Route) -> None:
+        answer = await route.fetch()
+        body = await answer.json()
+        await route.fulfill(response=answer, json={**body, "missing": [gone]})
+
+    await tab.page.route("**/v1/topics/flights/records?*", answer)
+    await tab.see("topics/flights/records?start=live")
+    await tab.shows("flights:0:1 to 7: not there any more (retention).")
+    for n in range(3):
+        tab.console.log.append({"n": f"new {n}"})
+        await tab.rows().filter(has_text=f"new {n}").wait_for()
+    assert await tab.page.locator(".gaps li").count() == 1
 
 
 async def test_a_record_is_explained(tab: Dashboard) -> None:

@@ -12,7 +12,8 @@ import { VirtualList } from "../parts/virtual_list.js";
 
 const PAGE = 200;
 const HELD_MAX = 5_000;
-/* So many records stay in the page: looking further drops those at the other end. */
+const HELD_BYTES = 50_000_000;
+const GAPS_MAX = 5;
 const LIVE_EVERY_MS = 1_000;
 const PREVIEW_CHARS = 300;
 const STARTS = [
@@ -127,14 +128,17 @@ export function open({ rest: [topic], query }) {
 
   function take(answer) {
     cursor = answer.cursor;
-    missing.push(...answer.missing);
-    if (isLive) records = [...answer.records.reverse(), ...records].slice(0, HELD_MAX);
-    else records = [...records, ...answer.records].slice(-HELD_MAX);
+    // Each look may find the same.
+    missing = [...new Set([...missing, ...answer.missing.map((one) => gapWords(topic, one))])];
+    missing = missing.slice(-GAPS_MAX);
+    records = isLive
+      ? held([...answer.records.reverse(), ...records], true)
+      : held([...records, ...answer.records], false);
     list.show(records.length);
     more.disabled = !answer.more && inputs.start.value !== "live";
     replace(
       gaps,
-      missing.slice(-5).map((one) => h("li", null, gapWords(topic, one))),
+      missing.map((words) => h("li", null, words)),
     );
     text(said, summary(answer));
   }
@@ -226,6 +230,19 @@ export function open({ rest: [topic], query }) {
   };
 }
 
+/** So many of them, and so large, stay in the page: looking further drops those at the other end. */
+export function held(records, keepsFirst) {
+  const ordered = keepsFirst ? records : [...records].reverse();
+  let bytes = 0;
+  let count = 0;
+  for (const { size_bytes: size } of ordered.slice(0, HELD_MAX)) {
+    bytes += size;
+    if (count && bytes > HELD_BYTES) break;
+    count += 1;
+  }
+  return keepsFirst ? records.slice(0, count) : records.slice(records.length - count);
+}
+
 const STOPS = {
   limit: "there is more",
   max_bytes: "there is more",
@@ -263,13 +280,25 @@ function startOf({ start, time, position }) {
   }
 }
 
+const previews = new WeakMap();
+
+/** Made once: a row is drawn again whenever something moves, and may have a megabyte. */
+function previewOf(record) {
+  let words = previews.get(record);
+  if (words === undefined) {
+    words = visible(cut(write(record.document), PREVIEW_CHARS));
+    previews.set(record, words);
+  }
+  return words;
+}
+
 function row(record) {
   return [
     clock(record.time_ms),
     `${record.partition}:${record.seq}`,
     record.op,
     record.key === undefined ? "–" : h("bdi", null, visible(cut(record.key, 100))),
-    h("bdi", { dir: "ltr" }, visible(cut(write(record.document), PREVIEW_CHARS))),
+    h("bdi", { dir: "ltr" }, previewOf(record)),
     size(record.size_bytes),
   ];
 }
