@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from headgate.adapters.memory.letters import MemoryLetterStore
+from headgate.errors import StorageFailed
 from headgate.model.control.from_coordinator import AssignTargets
 from headgate.model.control.to_coordinator import JoinGroup
 from headgate.model.delivery import Delivery
@@ -342,6 +343,29 @@ async def test_a_letter_of_what_has_left_tells_only_who_was_shown_it_before() ->
         assert (told["type"], told["seq"], told["document"]) == ("left", 2, None)
         await until(lambda: letters_of(letters)[0].state == "dead")
         assert "exclude it" in letters_of(letters)[0].error
+
+
+async def test_a_letter_that_the_log_must_be_asked_about_holds_no_other_while_it_is_away() -> None:
+    letters = MemoryLetterStore()
+    async with running(
+        make_principals=lambda machine: knowing(machine, *TOKENS), letters=letters
+    ) as world:
+        target = Group(GROUP, TOPIC, "g", 1).target_name(0)
+        has_left = world.log.append({**THEIRS, "n": 1}, op="update", earlier=MINE)
+        other = world.log.append(MINE, partition=1)
+        mine = await _assigned(world, "mine", 'tenant == "mine"', starts=(1, 1))
+        world.log.damaged[REF] = StorageFailed("reading flights:0 failed: the disk is away")
+        for record, left in ((has_left, (target,)), (other, ())):
+            made = world.lanes.delivery(record, (target,))
+            one = NewLetter(
+                target, "dead", "failed", msgspec.structs.replace(made, left=left, epoch=1)
+            )
+            await letters.put([one], {one.fenced_by: Fence(1)}, now_ms=1)
+        await letters.revive([1, 2], now_ms=2)
+        assert await heard(mine, 1) == [MINE]
+        del world.log.damaged[REF]
+        told = await mine.next()
+        assert (told["type"], told["partition"], told["document"]) == ("left", 0, None)
 
 
 async def test_a_letter_about_a_whole_collection_is_sent_again_unless_the_grant_excludes_that() -> (

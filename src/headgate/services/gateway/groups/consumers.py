@@ -304,18 +304,25 @@ class Consumers:
             letters = await self._letters.wanted(group, after_id=after_id)
             targets = self._targets_of(group)
             for letter in letters:
-                target = targets.get(letter.gateway_id)
-                if target is not None and not letter.delivery.event_id:
-                    await target.bury_again(letter, WITHOUT_DOCUMENT)
-                elif target is not None and not await target.may_see(letter):
-                    await target.bury_again(letter, EXCLUDED)
-                elif target is not None:
-                    target.send_again(letter)
-                elif not group.has_target(letter.gateway_id):
-                    await self._letters.bury_stranded(letter, error=_nobodys(letter, group))
+                try:
+                    await self._send_one_again(letter, targets.get(letter.gateway_id), group)
+                except errors.HeadgateError as error:  # the next look comes to it again
+                    log.warning(LogLine.LETTERS_FAILED, group=group.id, error=error.message)
             if not letters:
                 return
             self._looked[group.id] = letters[-1].id
+
+    async def _send_one_again(self, letter: Letter, target: Target | None, group: Group) -> None:
+        """`target` None: whoever has it isn't here, or there is none any more."""
+        assert self._letters is not None, "it was found there"
+        if target is not None and not letter.delivery.event_id:
+            await target.bury_again(letter, WITHOUT_DOCUMENT)
+        elif target is not None and not await target.may_see(letter):
+            await target.bury_again(letter, EXCLUDED)
+        elif target is not None:
+            target.send_again(letter)
+        elif not group.has_target(letter.gateway_id):
+            await self._letters.bury_stranded(letter, error=_nobodys(letter, group))
 
     def targets_by_subscription(self) -> dict[str, Target]:
         """Those that are here and open."""
