@@ -4,7 +4,10 @@ whichever lane that is and whatever became of it."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from itertools import count
+from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -13,8 +16,8 @@ from headgate.errors import NotNow, StorageFailed
 from headgate.model.control import from_coordinator
 from headgate.model.control.reports import LaneReport
 from headgate.model.delivery import Delivery
-from headgate.model.event import Fence
-from headgate.model.letters import NewLetter
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.letters import Letter, NewLetter
 from headgate.model.position import Tally
 from headgate.model.topology import FormerVersion, Owner, Repartition, RepartitionPhase, Topic
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
@@ -132,6 +135,37 @@ async def test_a_position_that_cannot_be_read_holds_only_those_that_wait_for_it(
     world.checkpoints.damaged.clear()
     await settle_down(1)
     assert order(world) == [(1, 1), (0, 1)]
+
+
+@on_virtual_time
+async def test_letters_that_cannot_be_read_hold_only_those_that_wait_for_them() -> None:
+    """Partition 0 waits for 2, and 1 for 3; a letter of 2 is damaged."""
+    world = LaneWorld(partitions=4)
+    former = FormerVersion(1, (0, 0, 0, 0), (0, 0, 3, 3))
+    world.topics = (Topic(TOPIC, 2, version=2, after=(0, 0), former=(former,), original=4),)
+    for partition in (0, 1):
+        world.log.append({}, partition=partition, version=2)
+    for ref in world.refs[2:]:
+        await world.checkpoints.claim(ref, Fence(5))
+        await world.checkpoints.save(ref, Fence(5), 3, Tally())
+    owns = tuple(Owner(ref, "router-1", 5) for ref in world.refs[:2])
+    world.spec = msgspec.structs.replace(world.spec, owns=owns)
+    parked, is_damaged = world.letters.parked, True
+
+    async def read(gateway_id: str, refs: Iterable[PartitionRef], **more: Any) -> list[Letter]:
+        asked = set(refs)
+        if is_damaged and world.refs[2] in asked:
+            raise StorageFailed("a letter is damaged")
+        return await parked(gateway_id, asked, **more)
+
+    with patch.object(world.letters, "parked", read):
+        world.start()
+        await world.subscribed(everything("s1"))
+        await settle_down(5)
+        assert order(world) == [(1, 1)]
+        is_damaged = False
+        await settle_down(1)
+        assert order(world) == [(1, 1), (0, 1)]
 
 
 @pytest.mark.parametrize("is_own", [False, True], ids=["of another lane", "of the same lane"])

@@ -144,10 +144,16 @@ class Crossing:
             return
         try:
             settled = await self._settled(waiting)
-            for partition in waiting:
-                await self._let_through(partition, settled)
         except HeadgateError as error:
             log.warning(LogLine.CHECKPOINT_FAILED, error=error.message)
+            return
+        for partition in waiting:
+            try:
+                await self._let_through(partition, settled)
+            except HeadgateError as error:  # it alone waits for those letters
+                log.warning(
+                    LogLine.LETTERS_FAILED, partition=str(partition.ref), error=error.message
+                )
 
     async def _settled(self, waiting: Sequence[SourcePartition]) -> dict[PartitionRef, _Settled]:
         """How far what they wait for is settled, for good."""
