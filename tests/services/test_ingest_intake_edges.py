@@ -489,8 +489,10 @@ class _Poisoned(MemoryOrigin):
     ends_with: Exception
 
     @contextlib.asynccontextmanager
-    async def open(self, after: str, *, begin_at: str) -> AsyncIterator[ChangeStream]:  # type: ignore[override]
-        async with super().open(after, begin_at=begin_at) as stream:
+    async def open(  # type: ignore[override]
+        self, after: str, *, begin_at: str, level: str = ""
+    ) -> AsyncIterator[ChangeStream]:
+        async with super().open(after, begin_at=begin_at, level=level) as stream:
             following = stream.next
 
             async def next_(patience_s: float = PATIENCE_S) -> Changes:
@@ -516,9 +518,12 @@ def test_a_reader_that_fails_at_the_same_change_again_and_again_is_not_shown_as_
 ) -> None:
     """That its origin can be opened each time says nothing: it gets no further."""
 
+    class Poisoned(_Poisoned):
+        ends_with = error
+
     async def scenario() -> None:
         stage = Stage()
-        stage.origin = type("Poisoned", (_Poisoned,), {"ends_with": error})
+        stage.origin = Poisoned
         await stage.start(ONE, TWO)
         await stage.publish()
         await stage.until_state("running")
