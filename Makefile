@@ -72,12 +72,16 @@ sim: setup
 	  $(if $(SHRINK),--shrink $(SHRINK)) $(if $(PLANTS),--plants $(PLANTS))
 
 # SEED=x repeats counts, faults and moments; SPARK=1 adds a streaming query to those who read.
-# PART=rounds, wheel or pages is one of the three; MINUTES=60 is how long the pages are left open.
-PART := rounds wheel pages
+# PART=rounds, transaction, wheel or pages is one of the four; ROWS=n sizes the transaction, and
+# MINUTES=60 is how long the pages are left open.
+PART := rounds transaction wheel pages
 soak: setup
 ifneq ($(filter rounds,$(PART)),)
 	@$(BIN)/python -m tests.system.soak $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(SPARK),--spark)
+endif
+ifneq ($(filter transaction,$(PART)),)
+	@$(BIN)/python -m tests.system.soaking.large_transaction $(ROWS)
 endif
 ifneq ($(filter wheel,$(PART)),)
 	@$(BIN)/python -m tests.system.soaking.wheel
