@@ -409,6 +409,15 @@ async def test_a_snapshot_is_followed_until_it_is_over(server: Server) -> None:
     assert "no: do that; it is tried again" in result.err
 
 
+async def test_a_snapshot_that_is_over_at_once_is_not_said_to_have_had_no_rows(
+    server: Server,
+) -> None:
+    server.snapshots = [taking()]
+    server.looked_at = [taking(), RUNNING]
+    result = await headgate("connector", "snapshot", "orders", url=server.url)
+    assert result.out == "orders: the snapshot is over\n"
+
+
 async def test_a_snapshot_is_asked_for_and_left_alone_or_ended(server: Server) -> None:
     server.snapshots = [taking()]
     asked = await headgate("connector", "snapshot", "orders", "--no-wait", url=server.url)

@@ -62,7 +62,9 @@ async def followed(url: str, name: str, only: Sequence[str]) -> None:
                     said = news
                     say(news)
                 await asyncio.sleep(LOOK_EVERY_S)
-    print(f"{name}: the snapshot is over, {rows:,} rows were seen to be handed in")
+    # One that is over before anybody has looked again was no less taken.
+    seen = f", {rows:,} rows were seen to be handed in" if rows else ""
+    print(f"{name}: the snapshot is over{seen}")
 
 
 def _present(found: ConnectorInfo, only: Sequence[str]) -> SnapshotInfo | None:

@@ -50,6 +50,7 @@ async def test_all_is_well_and_nothing_is_changed(database: Database) -> None:
     findings = await found(database.dsn, tables="public.t")
     assert {one.verdict for what, one in findings.items() if what != "slot"} == {"ok"}
     assert "max_slot_wal_keep_size" in findings["slot"].sentence
+    assert findings["publication"].sentence == "1 table"
     assert await database.run("SELECT 1 FROM pg_publication") == []
     assert await database.run("SELECT 1 FROM pg_replication_slots WHERE database = 'x'") == []
 

@@ -93,7 +93,7 @@ def origin_error(
 
 def history_lost(reason: str) -> OriginHistoryLost:
     return OriginHistoryLost(
-        f"PostgreSQL no longer has the changes that come next: {reason}; reset the connector",
+        f"PostgreSQL no longer has the changes that come next: {reason}",
         reason=reason,
     )
 

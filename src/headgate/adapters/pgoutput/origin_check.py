@@ -177,7 +177,7 @@ class OriginCheck:
             return _judged(
                 what,
                 bool(found),
-                f"{self._publication.name}, {len(tables)} tables",
+                f"{self._publication.name}, {_counted(len(tables))}",
                 f"there is no publication {self._publication.name}: create it, or leave the "
                 "setting publication out",
             )
@@ -207,7 +207,7 @@ class OriginCheck:
                 "publication"
             )
             return Finding(what, "failed", sentence)
-        return Finding(what, "ok", f"{len(tables)} tables")
+        return Finding(what, "ok", _counted(len(tables)))
 
 
 def _keys(tables: Sequence[Row]) -> list[Finding]:
@@ -238,6 +238,10 @@ def _keys(tables: Sequence[Row]) -> list[Finding]:
 
 def _has_identity(identity: str, *, has_key: bool, has_index: bool) -> bool:
     return has_index if identity == "i" else has_key and identity in ("d", "f")
+
+
+def _counted(tables: int) -> str:
+    return "1 table" if tables == 1 else f"{tables} tables"
 
 
 def _judged(what: str, is_ok: bool, note: str, sentence: str) -> Finding:
