@@ -52,6 +52,7 @@ SPARK_S = {
     "tests/system/test_faults.py": 130,
     "tests/system/test_executors.py": 80,
     "tests/system/test_demo_dares.py": 60,
+    "tests/system/test_secrets.py": 30,
 }
 """What starts Spark, and how long it takes on two cores."""
 WAITING_S = {

@@ -12,7 +12,7 @@ import pyspark
 import pytest
 
 from headgate.spark.starting.home import light_home
-from headgate.spark.starting.session import QUICK_START, _spark_home, home_for, quick_start
+from headgate.spark.starting.session import QUICK_START, _environment, home_for, quick_start
 
 WHOLE = Path(pyspark.__file__).parent
 
@@ -37,9 +37,17 @@ def test_only_the_java_that_is_started_now_gets_it(
         monkeypatch.delenv("SPARK_HOME", raising=False)
         if before:
             monkeypatch.setenv("SPARK_HOME", before)
-        with _spark_home(tmp_path):
+        with _environment(tmp_path):
             assert os.environ["SPARK_HOME"] == str(tmp_path)
         assert os.environ.get("SPARK_HOME") == before
+
+
+def test_no_setting_of_ours_is_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "HEADGATE_SECURITY__ADMIN_TOKEN"
+    monkeypatch.setenv(name, "planted")
+    with _environment(tmp_path):
+        assert name not in os.environ
+    assert os.environ[name] == "planted"
 
 
 def test_a_cluster_gets_the_home_that_it_would_have_had() -> None:

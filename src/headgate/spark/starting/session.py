@@ -1,7 +1,8 @@
 """Starts Spark the way Headgate needs it, on any master.
 
-Invariant: nothing of Spark listens beyond the address it was given, workers run this very
-interpreter, and a task that fails is tried again (a plain `local[n]` would end the query instead).
+Invariant: nothing of Spark listens beyond the address it was given; workers run this very
+interpreter, and are told none of our settings by their environment; a task that fails is tried
+again (a plain `local[n]` would end the query instead).
 """
 
 from __future__ import annotations
@@ -178,22 +179,24 @@ def _started(
     options = {"spark.driver.extraJavaOptions": " ".join(map(_quoted, java_options))}
     for key, value in {**everything, **options, **(settings or {})}.items():
         builder = builder.config(key, value)
-    with _spark_home(home_for(master, os.environ)):
+    with _environment(home_for(master, os.environ)):
         return builder.getOrCreate()
 
 
 @contextlib.contextmanager
-def _spark_home(home: Path) -> Iterator[None]:
-    """For the Java that is started now, not for whatever this process starts later."""
-    before = os.environ.get("SPARK_HOME")
+def _environment(home: Path) -> Iterator[None]:
+    """For the Java that is started now, and the workers that it starts: they need none of our
+    settings, and the secrets among those are none of their business. What this process starts later
+    has everything again."""
+    before = dict(os.environ)
     os.environ["SPARK_HOME"] = str(home)
+    for name in before.keys() - inherited_environment().keys():
+        del os.environ[name]
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop("SPARK_HOME", None)
-        else:
-            os.environ["SPARK_HOME"] = before
+        os.environ.pop("SPARK_HOME", None)
+        os.environ.update(before)
 
 
 def _quoted(option: str) -> str:
