@@ -15,7 +15,7 @@ import pytest
 from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.client.subscriber import Subscriber
 from headgate.config import Config
-from headgate.errors import HeadgateError, NotFound
+from headgate.errors import HeadgateError, InvalidRequest, NotFound, UnknownTopic
 from headgate.lane import run
 from headgate.lane.delivery.evidence import LaneEvidence
 from headgate.lane.run import evidence_of
@@ -509,6 +509,24 @@ async def it_is_found_by_its_event_id(made: ExplainWorld) -> None:
 
 
 @situation()
+async def its_event_id_reads_like_a_place(made: ExplainWorld) -> None:
+    """Of a topic that there isn't, or of another one than was named."""
+    place = await made.produce(altitude=1, id_="order:0:17")
+    other = await made.produce(altitude=2, id_=f"{TOPIC}.old:1:1")
+    for record, given, found in (
+        ("order:0:17", {}, place),
+        ("order:0:17", {"topic": TOPIC}, place),
+        (f"{TOPIC}.old:1:1", {}, other),
+    ):
+        answer = await made.explain(record, **given)
+        assert f"{answer.topic}:{answer.partition}:{answer.seq}" == found
+    with pytest.raises(UnknownTopic, match="there is no topic order; "):
+        await made.explain("order:0:18")
+    answer = await made.explain(place, topic=TOPIC)
+    assert answer.record is not None
+
+
+@situation()
 async def its_event_id_is_in_the_log_twice(made: ExplainWorld) -> None:
     await made.produce("a", id_="report-1")
     await made.written("insert", 0, document=b"{}", key="a")
@@ -558,6 +576,9 @@ async def a_document_is_not_produced(made: ExplainWorld) -> None:
     assert [one.status for one in answer.subscriptions] == ["matches", "not_matched"]
     assert (answer.matched, answer.examined) == (1, 2)
     assert answer.attempts == []
+    for never in (b"[]", b'"x"', b"1"):
+        with pytest.raises(InvalidRequest, match="not a JSON object: it couldn't be produced"):
+            await made.dry_run(DryRun(TOPIC, msgspec.Raw(never)))
     await asyncio.sleep(SOON_S)
     assert made.handed == {}
     assert all(not one.records for one in made.cluster.log.partitions.values())

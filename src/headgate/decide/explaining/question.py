@@ -48,7 +48,8 @@ class About:
 @dataclass(frozen=True, slots=True)
 class Question:
     """`place` of the record with its seq, or the `event_id` to look for, in `topic` if one is
-    named."""
+    named. What reads like a place of a topic that there isn't may be an id all the same: then both
+    are there."""
 
     about: About
     place: tuple[PartitionRef, int] | None = None
@@ -82,7 +83,10 @@ def question_of(given: Mapping[str, str]) -> Question:
     seq = int(found["seq"])
     if seq < 1:
         raise InvalidRequest("the first record of a partition has seq 1", parameter="record")
-    return Question(about, (PartitionRef(found["topic"], int(found["partition"])), seq))
+    ref = PartitionRef(found["topic"], int(found["partition"]))
+    if topic not in ("", ref.topic):
+        return Question(about, event_id=_bounded_id(record), topic=topic)
+    return Question(about, (ref, seq), event_id=record)
 
 
 def about_of(
@@ -99,6 +103,12 @@ def about_of(
 
 
 def about_dry_run(body: DryRun) -> About:
+    """Raises InvalidRequest for what couldn't be produced; deletes may have no document."""
+    raw = bytes(body.document)
+    if not raw.startswith(b"{") and (raw != b"null" or body.op == "insert"):
+        raise InvalidRequest(
+            "the document is not a JSON object: it couldn't be produced", parameter="document"
+        )
     return about_of(body.subscription, body.where, body.show, body.limit)
 
 

@@ -10,6 +10,7 @@ asked, the answer says what that leaves unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -109,7 +110,9 @@ class Explaining:
         """The record, and where else the same event is."""
         if question.place is not None:
             ref, seq = question.place
-            topic = self._topic(ref.topic, sight)
+            topic = self._topology().topic(ref.topic)
+            if topic is None or not sight.topic(ref.topic):
+                return await self._as_an_id(question, sight)
             if ref not in topic.all_refs():
                 last = len(topic.all_refs()) - 1
                 raise errors.NotFound(
@@ -120,6 +123,18 @@ class Explaining:
             if given is None:
                 raise errors.NotFound(f"there is no record {ref}:{seq} for you to see")
             return given, []
+        return await self._by_id(question, sight)
+
+    async def _as_an_id(self, question: Question, sight: Sight) -> tuple[Given, list[Place]]:
+        """What reads like a place of a topic that isn't there, as ids may."""
+        assert question.place is not None
+        try:
+            return await self._by_id(replace(question, topic=""), sight)
+        except errors.NotFound:
+            self._topic(question.place[0].topic, sight)  # says which there are
+            raise
+
+    async def _by_id(self, question: Question, sight: Sight) -> tuple[Given, list[Place]]:
         if question.topic:
             topics = [self._topic(question.topic, sight)]
         else:
