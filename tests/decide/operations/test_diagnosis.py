@@ -330,6 +330,23 @@ def test_dead_letters_come_with_the_commands_for_them() -> None:
         assert f"`headgate dlq {command} --gateway g-1`" in finding.advice
 
 
+@pytest.mark.parametrize(
+    ("age_ms", "said"),
+    [
+        (0, "less than a minute ago"),
+        (59_999, "less than a minute ago"),
+        (90_000, "1 min ago"),
+        (119 * 60_000, "119 min ago"),
+        (120 * 60_000, "2 h ago"),
+        (47 * 3_600_000, "47 h ago"),
+        (6 * 86_400_000, "6 days ago"),
+    ],
+)
+def test_an_age_is_said_as_people_say_it(age_ms: int, said: str) -> None:
+    found = of(but(letters=[GatewayLetters("g-1", dead=1, dead_ms=age_ms)]), "dead letters")
+    assert found.what == f"1 for g-1, the oldest from {said}"
+
+
 def test_dead_letters_of_a_group_are_chosen_by_its_name() -> None:
     finding = of(but(letters=[GatewayLetters("", dead=2, group="flights/radar")]), "dead letters")
     assert finding.what.startswith("2 for group flights/radar, ")

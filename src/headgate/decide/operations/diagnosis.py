@@ -383,8 +383,7 @@ def _letters(status: Status) -> Iterator[Finding]:
         yield Finding(
             "dead letters",
             "warn",
-            f"{count:,} for {_some(map(_whose, dead))}, the oldest from "
-            f"{oldest.dead_ms / 60_000:,.0f} min ago",
+            f"{count:,} for {_some(map(_whose, dead))}, the oldest from {_ago(oldest.dead_ms)}",
             f"see why with `headgate dlq list {_chosen(oldest)}`, then `headgate dlq retry "
             f"{_chosen(oldest)}` or `headgate dlq delete {_chosen(oldest)}`",
         )
@@ -394,12 +393,21 @@ def _letters(status: Status) -> Iterator[Finding]:
         yield Finding(
             "parked letters",
             "warn",
-            f"{count:,} for {_some(map(_whose, parked))}, the oldest from "
-            f"{oldest.parked_ms / 60_000:,.0f} min ago",
+            f"{count:,} for {_some(map(_whose, parked))}, the oldest from {_ago(oldest.parked_ms)}",
             f"see `headgate dlq list --parked {_chosen(oldest)}`; they are sent by themselves once "
             + ("a consumer of the group" if oldest.group else "the gateway")
             + " takes them",
         )
+
+
+def _ago(age_ms: int) -> str:
+    """No finer than a minute, so that the sentence stays the same from one look to the next."""
+    minutes = age_ms // 60_000
+    if not minutes:
+        return "less than a minute ago"
+    if minutes < 120:
+        return f"{minutes} min ago"
+    return f"{minutes // 60} h ago" if minutes < 48 * 60 else f"{minutes // 1_440} days ago"
 
 
 def _connectors(status: Status) -> Iterator[Finding]:
