@@ -20,7 +20,7 @@ from headgate.cli.views.top import KEPT, Moments, attention, printable, rows
 from headgate.cli.views.top_screen import TopScreen
 from headgate.decide.console.overview import overview_of
 from headgate.errors import NotNow, UnknownTopic
-from headgate.model.api import GatewayStatus, MoveStatus, Status, TopicInfo
+from headgate.model.api import GatewayStatus, LaneStatus, MoveStatus, Status, TopicInfo
 from headgate.model.control.reports import LATENCY_BUCKETS_S, Latencies
 from headgate.model.overview_api import DoctorSentence, Overview
 from tests.cli.command import headgate
@@ -155,6 +155,18 @@ async def test_a_topic_that_is_deleted_gives_way_to_another() -> None:
         await until(lambda: shown.count("partitions") == 2)
         shown.now = replace(SMALL, topics=[])
         await until(lambda: shown.count("partitions") == 0)
+
+
+async def test_lanes_of_two_windows_stand_beside_each_other() -> None:
+    """As while a window changes: a lane and its successor have the same number."""
+    lanes = [
+        LaneStatus("r-1", 0, window, 1, 99, ["flights:0"], 1_200, 600, 599, 2, 3)
+        for window in (8, 9)
+    ]
+    async with showing() as shown:
+        shown.now = replace(SMALL, lanes=lanes)
+        await until(lambda: shown.count("lanes") == 2)
+        assert [row[:2] for row in shown.table("lanes")] == [["r-1 / 0", "8"], ["r-1 / 0", "9"]]
 
 
 async def test_what_moves_is_said() -> None:

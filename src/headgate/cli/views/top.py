@@ -37,7 +37,17 @@ WORST_FIRST = ("failed", "stale", "lagging")
 COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "topics": ("topic", "state", "partitions", "events/s", "lag", "behind", "records"),
     "partitions": ("partition", "state", "events/s", "lag", "behind", "head", "ingest", "router"),
-    "lanes": ("lane", "partitions", "core", "read", "matched", "delivered", "waiting", "trouble"),
+    "lanes": (
+        "lane",
+        "window",
+        "partitions",
+        "core",
+        "read",
+        "matched",
+        "delivered",
+        "waiting",
+        "trouble",
+    ),
     "gateways": ("gateway", "subscribers", "waiting", "sent", "held", "dead", "parked"),
     "nodes": ("node", "role", "state", "partitions", "address"),
     "groups": ("group", "topic", "targets", "consumers", "moving", "without a consumer"),
@@ -235,8 +245,10 @@ def _partition(one: TopicPartition) -> Row:
 def _lane(one: LaneFlow) -> Row:
     waiting = sum(link.waiting for link in one.links)
     trouble = one.trouble or next((link.error for link in one.links if link.error), "")
-    return f"{one.router}/{one.lane}", (
+    # Of two windows while one changes, and of two attempts.
+    return f"{one.router}/{one.lane}/{one.window}/{one.attempt}", (
         _text(f"{one.router} / {one.lane}"),
+        _number(one.window),
         _number(one.partitions),
         _right(share(one.cpu)),
         _number(one.read),
