@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from headgate.bench.conditions import cpu_model
 from headgate.bench.echo import bare_latency
-from headgate.bench.latency import result_of
+from headgate.bench.latency import Runs, result_of
 from headgate.bench.registry import BENCHMARKS
 from headgate.cli.bench import bench
 from headgate.demo.figures import Histogram
@@ -39,7 +39,9 @@ def test_the_result_is_flat_numbers_with_ratios_to_the_baseline() -> None:
     summary = summarize(board, WATCHES, windows=3, seconds=20.0, seed=1)
     bare = Histogram()
     bare.add(0.5)
-    result = result_of(summary, replace(summary, p99_ms=summary.p99_ms / 2), bare, {"cores": 2})
+    watched = replace(summary, sent_p50_ms=1.0)
+    alone, steady = replace(summary, sent_p50_ms=0.5), replace(summary, p99_ms=summary.p99_ms / 2)
+    result = result_of(Runs(summary, steady, alone, watched), bare, {"cores": 2})
     decoded = msgspec.json.decode(msgspec.json.encode(result))
     assert decoded["name"] == "latency"
     assert decoded["conditions"] == {"cores": 2}
@@ -48,6 +50,7 @@ def test_the_result_is_flat_numbers_with_ratios_to_the_baseline() -> None:
     )
     assert decoded["ratios"]["p50_over_bare"] == pytest.approx(8, rel=0.03)
     assert decoded["ratios"]["window_p99"] == pytest.approx(2, rel=0.01)
+    assert decoded["ratios"]["watched"] == pytest.approx(0.5, rel=0.01)
     for value in (*decoded["figures"].values(), *decoded["ratios"].values()):
         assert isinstance(value, int | float)
 
