@@ -10,6 +10,7 @@ import pytest
 
 from headgate.model.event import PartitionRef
 from headgate.model.subscription import Priority
+from headgate.model.topology import FormerVersion, Topic
 from headgate.services.gateway.service import DedupOptions
 from headgate.services.gateway.subscriptions.subscriptions import Bounds, SlowPolicies
 from tests.services.gateway.doubles import topology
@@ -310,6 +311,26 @@ async def test_event_that_is_in_the_log_twice_is_delivered_once(world: World) ->
     assert await client.events(1) == [(0, 1)]
     assert (await client.ask(type="ping"))["type"] == "pong"
     assert await world.metric("headgate_repeats_dropped_total") == 1
+
+
+async def test_an_event_that_is_in_the_log_again_behind_a_repartition_comes_again(
+    world: World,
+) -> None:
+    """Its owner has asked its predecessors: no producer's retry, but a connector's change that is
+    read once more, and may be the last word on its key."""
+    client = await world.connection()
+    await client.subscribe("a")
+    name = tuple(world.coordinator.registry)
+    for version, partition in ((1, 1), (2, 0)):
+        record = world.log.append({"n": 1}, partition=partition, version=version)
+        record = msgspec.structs.replace(record, event_id="the same")
+        await world.lanes.deliver([world.lanes.delivery(record, name)])
+        former = FormerVersion(1, (0, 0), (0, 1))
+        topic = Topic(TOPIC, 1, version=2, after=(0,), former=(former,))
+        said = msgspec.structs.replace(topology(partitions=2), generation=9, topics=(topic,))
+        world.coordinator.publish(said)
+        await until(lambda: world.gateway._control.topology.generation == 9)
+    assert await client.events(2) == [(1, 1), (0, 1)]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from headgate import errors
 from headgate.decide.delivery.gaps import is_marker
 from headgate.decide.feed.feed import Delivered
 from headgate.decide.feed.queue import ResyncReason
-from headgate.decide.feed.recent_ids import RecentIds
+from headgate.decide.feed.recent_ids import Place, RecentIds
 from headgate.decide.feed.redelivered import Redelivered
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, GoOn, Outline, Run, Verdict
 from headgate.model.event import Fence, PartitionRef
@@ -284,7 +284,7 @@ class Deliveries:
             subscriber = get(subscription_id)
             if subscriber is None or subscriber.closing is not None:
                 continue
-            if first is not None and first != place and subscriber.covers(*first):
+            if first is not None and first != place and _is_repeat(subscriber, first, place):
                 self.repeats += 1
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
                 continue
@@ -335,3 +335,12 @@ class Deliveries:
                 verdict = "accepted"
                 round_.touched[subscriber.id] = subscriber
         return "retry" if is_late else verdict
+
+
+def _is_repeat(subscriber: LiveSubscription, first: Place, place: Place) -> bool:
+    """Whether it has the event from where it was seen first. Of an ordered topic only within one
+    version: those that follow each other ask which events the former ones had, so what is in both
+    is there on purpose, too."""
+    if not subscriber.covers(*first):
+        return False
+    return subscriber.version_of(*first) == subscriber.version_of(*place)
