@@ -83,13 +83,32 @@ async def test_one_that_cannot_be_read_is_listed_as_such_beside_the_others(
 
 
 @pytest.mark.parametrize("positions", ["embedded"], indirect=True)
-@pytest.mark.parametrize("spoilt", ["settled = 'x'", "epoch = 'x'", "tally = x'00'", "tried = 3"])
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        "settled = 'x'",
+        "epoch = 'x'",
+        "tally = x'00'",
+        "tried = 3",
+        "tally = CAST(x'fffe' AS TEXT)",
+        "stopped = CAST(x'fffe' AS TEXT)",
+        "settled = CAST(x'fffe' AS TEXT)",
+    ],
+)
 async def test_a_column_may_hold_anything(positions: Opened, spoilt: str) -> None:
+    """And spoils nothing for those that are listed, or saved, with it."""
     store = positions.checkpoints()
-    await store.claim(REF, Fence(1))
+    for ref in (REF, OTHER):
+        await store.claim(ref, Fence(1))
     connection = apsw.Connection(str(DataFolder(Path(positions.location)).checkpoints_file))
-    connection.execute(f"UPDATE checkpoints SET {spoilt}")
+    connection.execute(f"UPDATE checkpoints SET {spoilt} WHERE partition = {REF.partition}")
     connection.close()
-    assert "is no position" in (await store.list())[REF].unreadable
-    with pytest.raises(StorageFailed, match="is no position"):
-        await store.claim(REF, Fence(2))
+    found = await store.list()
+    assert "is no position" in found[REF].unreadable
+    assert found[OTHER] == Position(0)
+    failed, had = await asyncio.gather(
+        store.claim(REF, Fence(2)), store.claim(OTHER, Fence(2)), return_exceptions=True
+    )
+    assert had == Position(0)
+    assert isinstance(failed, StorageFailed)
+    assert "is no position" in failed.message

@@ -51,13 +51,15 @@ _NAMES = (
     *("stopped", "again_to", "back_to", "ahead_to"),
 )
 _COLUMNS = ", ".join(_NAMES)
+_STORED = ", ".join(f"iif(typeof({one}) = 'text', CAST({one} AS BLOB), {one})" for one in _NAMES)
+"""Text as bytes: reading one that is none would fail for all that are read with it."""
 _OF_TOPICS = f"""
-SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic < ?
-UNION ALL SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic >= ?
+SELECT topic, partition, {_STORED} FROM checkpoints WHERE topic < ?
+UNION ALL SELECT topic, partition, {_STORED} FROM checkpoints WHERE topic >= ?
 """  # noqa: S608 - names from here
 """Two ranges of the key, around the positions of consumer groups."""
 _OF_GROUP = f"""
-SELECT topic, partition, {_COLUMNS} FROM checkpoints WHERE topic >= ? AND topic < ?
+SELECT topic, partition, {_STORED} FROM checkpoints WHERE topic >= ? AND topic < ?
 """  # noqa: S608 - names from here
 
 
@@ -187,7 +189,7 @@ def _applied(
     rule: Callable[[Checkpoint | None], Checkpoint],
 ) -> Checkpoint:
     row = connection.execute(
-        f"SELECT {_COLUMNS} FROM checkpoints WHERE topic = ? AND partition = ?",  # noqa: S608 - names from here
+        f"SELECT {_STORED} FROM checkpoints WHERE topic = ? AND partition = ?",  # noqa: S608 - names from here
         (ref.topic, ref.partition),
     ).fetchone()
     stored = None if row is None else _checkpoint(ref, row)
@@ -206,8 +208,9 @@ def _checkpoint(ref: PartitionRef, row: tuple[Any, ...]) -> Checkpoint:
     try:
         for name in ("tally", "tried"):
             found[name] = msgspec.json.decode(found[name])
+        found["stopped"] = str(found["stopped"], "utf-8")
         return msgspec.convert(found, Checkpoint)  # a column may hold anything
-    except (msgspec.MsgspecError, TypeError) as error:
+    except (msgspec.MsgspecError, TypeError, UnicodeDecodeError) as error:
         raise NoPosition(
             f"what is stored for {ref} is no position ({error}); delete its row of the table "
             "checkpoints to start over",
