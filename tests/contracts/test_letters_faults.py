@@ -104,14 +104,15 @@ async def test_a_letter_has_failed_when_its_file_is_deleted_before_it_is_committ
     assert await seqs_on_disk(folder) == [2]
 
 
+@pytest.mark.parametrize("spoilt", ["delivery = x'7b00'", "error = CAST(x'fffe' AS TEXT)"])
 async def test_a_damaged_letter_is_a_failure_of_the_store_and_keeps_only_its_own_partition(
-    store: EmbeddedLetterStore, folder: DataFolder
+    store: EmbeddedLetterStore, folder: DataFolder, spoilt: str
 ) -> None:
     """Anything else would end the lane that reads it, and every one after that."""
     await store.put([letter(1), letter(2)], HELD, now_ms=1)
     with contextlib.closing(apsw.Connection(str(folder.letters_file))) as connection:
-        connection.execute("UPDATE letters SET delivery = x'7b00' WHERE seq = 2")
-    with pytest.raises(StorageFailed, match="a letter is damaged"):
+        connection.execute(f"UPDATE letters SET {spoilt} WHERE seq = 2")
+    with pytest.raises(StorageFailed, match=r"(letter|file) is damaged"):
         await store.parked("g1", [REF], each=2)
     assert [one.delivery.seq for one in await store.parked("g1", [REF], each=1)] == [1]
 
