@@ -355,6 +355,7 @@ async def test_a_transaction_that_a_new_slot_waits_for_is_named_and_nothing_is_l
                 async with origin.open("", begin_at=BEGIN_NOW):
                     pass
         assert await made(database) == ({f"headgate_{NAME}"}, set())
+        assert (await origin.standing("")).warning == ""
         await other.commit()
         async with origin.open("", begin_at=BEGIN_NOW) as stream:
             await database.run("INSERT INTO t VALUES (2)")

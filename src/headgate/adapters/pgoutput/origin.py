@@ -73,6 +73,8 @@ class PostgresOrigin:
             yield stream
 
     async def standing(self, position: str) -> Standing:
+        if not position:
+            return Standing()  # it has yet to begin, and to make what would be missed
         try:
             standing = await standing_of(self._slot)
             if standing.warning:
