@@ -4,11 +4,13 @@ every outcome into an answer.
 Invariant: each request is answered exactly once, errors with the documented body; a traceback goes
 to the log and never to the client; no handler is called for a web page that may not call, nor,
 where there is a gate, for whoever that doesn't let in, nor, where there is a cluster token, for
-anybody but the roles it is for. Whoever brings the requests, a server or a test, calls `answer`.
+anybody but the roles it is for. Whoever is refused again and again is told so later and later, and
+costs the others less. Whoever brings the requests, a server or a test, calls `answer`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 
@@ -19,6 +21,8 @@ from headgate.decide.http.page_requests import is_preflight, leave, preflight
 from headgate.decide.http.role_requests import check_caller
 from headgate.decide.http.routes import RouteTable
 from headgate.decide.http.web_pages import WebPages
+from headgate.decide.limits.addresses import counted_as
+from headgate.decide.limits.rates import Rate
 from headgate.decide.links.passes import PassKeeper
 from headgate.decide.operations.auditing import line_of
 from headgate.model.http import Answer, Request, Route, error_response
@@ -26,6 +30,12 @@ from headgate.ports.access import Gate
 from headgate.ports.audit import AuditTrail, NoAuditTrail
 
 log = logging.getLogger(__name__)
+
+REFUSALS = (401, 429)
+REFUSALS_PER_S = 20.0
+"""To one address; twice as many at once. What is beyond that is held back, each for as long as it
+would take to be among them, and for `HELD_S` at most."""
+HELD_S = 1.0
 
 
 class HttpApp:
@@ -47,6 +57,7 @@ class HttpApp:
         self._keeper = keeper or PassKeeper()
         self._pages = pages or WebPages()
         self._table = RouteTable(self.routes, self._pages)
+        self._refusals = Rate()
 
     async def answer(self, request: Request) -> Answer:
         """The answer to `request`, whatever happens."""
@@ -88,4 +99,13 @@ class HttpApp:
             answer = msgspec.structs.replace(answer, headers=headers)
         if (line := line_of(found, route, answer)) is not None:
             self._audit.note(line)
+        if answer.status in REFUSALS:
+            await self._hold_back(counted_as(request.peer))
         return answer
+
+    async def _hold_back(self, who: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        wait_s = self._refusals.wait_s(who, REFUSALS_PER_S, now_s)
+        self._refusals.take(who, 1.0, REFUSALS_PER_S, now_s)
+        if wait_s:
+            await asyncio.sleep(min(wait_s, HELD_S))

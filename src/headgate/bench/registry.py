@@ -7,6 +7,7 @@ from headgate.bench.connector.main import CONNECTOR
 from headgate.bench.deliver.main import DELIVER
 from headgate.bench.failover.main import FAILOVER
 from headgate.bench.fanout.main import FANOUT
+from headgate.bench.flood.main import FLOOD
 from headgate.bench.latency import LATENCY
 from headgate.bench.match.main import MATCH
 from headgate.bench.pipeline.main import PIPELINE
@@ -23,6 +24,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         MATCH,
         SUBSCRIPTIONS,
         FANOUT,
+        FLOOD,
         DELIVER,
         REBALANCE,
         REPARTITION,

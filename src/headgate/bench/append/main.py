@@ -209,9 +209,9 @@ async def _loads(stage: Stage, topic: str, sizes: Sizes, *, clients: int, events
     requests = sizes.requests if clients > 1 else sizes.single_requests
 
     async def to(place: Place) -> Load:
-        version = await _create(place, topic, partitions, keyed)
+        version = await create_topic(place, topic, partitions, keyed)
         return Load(
-            url=await _ingest_url(place),
+            url=await ingest_url(place),
             topic=topic,
             round_name="",
             clients=clients,
@@ -253,14 +253,14 @@ async def _round(stage: Stage, loads: Loads, number: int) -> Round:
     return done
 
 
-async def _create(place: Place, topic: str, partitions: int, placement: Placement) -> int:
+async def create_topic(place: Place, topic: str, partitions: int, placement: Placement) -> int:
     async with HttpClient(place.url, credentials=place.admin) as client:
         wanted = CreateTopic(topic, partitions, placement)
         made = await client.post("/v1/topics", wanted, TopicInfo, timeout_s=30.0)
     return made.version
 
 
-async def _ingest_url(place: Place) -> str:
+async def ingest_url(place: Place) -> str:
     """Where a producer would send, too."""
     async with HttpClient(place.url, credentials=place.admin) as client:
         answer = await client.get("/v1/topology", TopologyAnswer)
@@ -276,7 +276,7 @@ async def _memory(stage: Stage, sizes: Sizes, say: Say) -> dict[str, float]:
     if not sizes.soak_per_s:
         return {}
     say("measuring memory over five minutes")
-    await _create(stage.open, "memory", PARTITIONS, "keyed")
+    await create_topic(stage.open, "memory", PARTITIONS, "keyed")
     first = await _soak(stage, sizes.soak_per_s, "soak1", 60.0)
     for minute in range(2, 6):
         last = await _soak(stage, sizes.soak_per_s, f"soak{minute}", 60.0)
@@ -285,7 +285,7 @@ async def _memory(stage: Stage, sizes: Sizes, say: Say) -> dict[str, float]:
 
 async def _soak(stage: Stage, per_s: int, name: str, seconds: float) -> float:
     load = Load(
-        url=await _ingest_url(stage.open),
+        url=await ingest_url(stage.open),
         topic="memory",
         round_name=name,
         clients=CLIENTS,
@@ -309,8 +309,8 @@ def _rss_mb(process: psutil.Process) -> float:
 @asynccontextmanager
 async def _stage(folder: Path, say: Say) -> AsyncIterator[Stage]:
     async with (
-        _system(demo_config(folder / "data"), say) as (config, supervisor),
-        _system(demo_config(folder / "secured"), say, is_secured=True) as (guarded, _),
+        system(demo_config(folder / "data"), say) as (config, supervisor),
+        system(demo_config(folder / "secured"), say, is_secured=True) as (guarded, _),
         worker("headgate.bench.append.load") as load,
         worker("headgate.bench.append.bare") as bare,
         worker("headgate.bench.append.protocol") as protocol,
@@ -319,12 +319,12 @@ async def _stage(folder: Path, say: Say) -> AsyncIterator[Stage]:
         if pid is None:
             raise Failed("the ingest node has ended")
         ingest = psutil.Process(pid)
-        secured = await _secured_place(guarded)
+        secured = await secured_place(guarded)
         yield Stage(load, bare, protocol, Place(_url(config)), secured, folder, ingest)
 
 
 @asynccontextmanager
-async def _system(
+async def system(
     loaded: LoadedConfig, say: Say, *, is_secured: bool = False
 ) -> AsyncIterator[tuple[Config, Supervisor]]:
     """The roles that take and keep events."""
@@ -341,12 +341,12 @@ async def _system(
             await supervisor.stop()
 
 
-async def _secured_place(config: Config) -> Place:
+async def secured_place(config: Config) -> Place:
     """With a producer whom its node knows."""
     admin = administrator(config)
     assert admin is not None, "that is what it was started with"
     place = Place(_url(config), admin, await token_for(_url(config), admin, "produce"))
-    await known_at(await _ingest_url(place), place.token)
+    await known_at(await ingest_url(place), place.token)
     return place
 
 
