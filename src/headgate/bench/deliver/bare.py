@@ -50,7 +50,7 @@ class Listening(msgspec.Struct):
 
 
 class _HttpEcho:
-    """An ASGI application; HttpServer wants to be able to drain it."""
+    """An ASGI application; HttpServer wants to be able to drain it, and to know whom it answers."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -64,6 +64,9 @@ class _HttpEcho:
 
     async def drain(self, _timeout_s: float) -> None:
         return
+
+    def answered(self) -> set[tuple[str, int]]:
+        return set()
 
 
 class Servers:
