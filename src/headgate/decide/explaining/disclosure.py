@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from headgate.decide.access.deciding import enforced, knows_topic, may
-from headgate.decide.access.showing import shows
+from headgate.decide.access.showing import shows_event
 from headgate.decide.explaining.predicates import Looked, verdict_on
 from headgate.decide.filter.unparse import unparse
 from headgate.errors import Forbidden, Unauthorized
@@ -85,7 +85,7 @@ class Granted:
             return True
         if record is None:
             return False
-        return shows(held.filter, record.document, record.key, record.collection)
+        return shows_event(held.filter, record)
 
     def unseen(self, topic: str) -> bool:
         try:
