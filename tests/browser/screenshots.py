@@ -95,7 +95,7 @@ async def picture(browser: Browser, url: str, name: str) -> None:
     page_name = name.removesuffix("-narrow")
     is_narrow, scheme = name.endswith("-narrow"), PAGES[page_name][1]
     async with looking(browser, is_narrow=is_narrow, scheme=scheme) as page:
-        settle_ms = SETTLE_MS if page_name != "overview" else WARM_UP_S * 1_000
+        settle_ms = WARM_UP_S * 1_000 if "overview" in page_name else SETTLE_MS
         await see(page, url, page_name, settle_ms=settle_ms)
         await page.screenshot(path=FOLDER / f"{name}.png")
 
