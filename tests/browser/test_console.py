@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from headgate.adapters.web_files import packaged_files
 from headgate.decide.console import looks
 from headgate.model import api
+from headgate.model.http import Request, Response
 from headgate.services.gateway.public import watching
 from tests.browser.console_stage import Console, Dashboard, serving
 from tests.services.gateway.access import secret_of, token
@@ -114,6 +115,33 @@ async def test_a_picture_shows_how_records_flow(tab: Dashboard) -> None:
     move = api.MoveStatus("flights", 1, "router-1", "router-2", "starting", 900)
     tab.console.status = replace(tab.console.status, moves=[move])
     await tab.shows("flights:1 from router-1 to router-2")
+
+
+RATE = """() => [...document.querySelectorAll("main tr")].some(
+  ({ cells }) => cells[0].textContent === "router-1 / 0" && Number(cells[2].textContent) > 0,
+)"""
+
+
+async def test_what_a_lane_passes_on_is_seen_while_its_successor_is_there(tab: Dashboard) -> None:
+    """A window changes: the next one's lanes have the same numbers, and nothing to do yet."""
+    answer, passed = tab.console._overview, 170
+
+    async def grown(request: Request) -> Response:
+        nonlocal passed
+        passed += 1
+        tab.console.machine.passes(1.0)
+        [lane] = [one for one in tab.console.status.lanes if one.window == 1]
+        links = [replace(lane.links[0], acknowledged=passed)]
+        successor = replace(lane, window=2, links=[replace(lane.links[0], acknowledged=0)])
+        lanes = [replace(lane, links=links), successor]
+        tab.console.status = replace(tab.console.status, lanes=lanes)
+        return await answer(request)
+
+    tab.console._overview = grown  # type: ignore[assignment, method-assign]
+    await tab.console.go_away()
+    await tab.console.begin()
+    await tab.see("topology")
+    await tab.page.wait_for_function(RATE)
 
 
 # --- topics and their records -------------------------------------------------------------------

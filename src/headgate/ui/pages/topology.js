@@ -89,8 +89,9 @@ class Rates {
   }
 }
 
-function linkKey(lane, gateway) {
-  return `${lane.router}/${lane.lane}>${gateway}`;
+/** A lane and its successor have one number while a window changes, and each counts by itself. */
+function linkKey({ router, lane, window, attempt }, gateway) {
+  return `${router}/${lane}/${window}/${attempt}>${gateway}`;
 }
 
 function ratesOf(before, counts, at) {
