@@ -31,7 +31,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -174,6 +174,10 @@ class Oracle:
         self.ever_wished: set[Place] = set()
         self.by_reset: set[Place] = set()
         self.resets: list[tuple[int, int, float]] = []
+        self.passed_over: set[Place] = set()
+        """Up to where an operator wanted nothing any more of a partition."""
+        self._passes: dict[tuple[int, int], tuple[int, int]] = {}
+        """Per target and partition that is less far: up to where, and since behind which epoch."""
         self._gone_back: set[tuple[int, int, float]] = set()
         """Target, and the partition and time of a reset that it has gone back for."""
         self._backs: defaultdict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
@@ -279,9 +283,27 @@ class Oracle:
 
     def reset(self, partition: int, to: int, settled: int) -> None:
         """By an operator, who saw it at `settled`."""
+        for target in range(self.targets):
+            self._passes.pop((target, partition), None)
         for seq in range(to + 1, settled + 1):
             self.wishes[partition, seq] = self.now_s
             self.by_reset.add((partition, seq))
+        self.resets.append((partition, to, self.now_s))
+
+    def group_reset(self, partition: int, to: int, head: int, *, ahead: Container[int]) -> None:
+        """By an operator, who saw that partition end at `head`, and of these targets less than
+        what comes up to `to` processed."""
+        for place in [one for one in self.wishes if one[0] == partition and one[1] <= to]:
+            del self.wishes[place]
+        self.passed_over.add((partition, to))
+        for target in range(self.targets):
+            self._passes.pop((target, partition), None)
+            if target in ahead:
+                self._passes[target, partition] = to, self._owned.get(target, 0)
+        for seq in range(max(to + 1, self.earliest(partition)), head + 1):
+            if self.placed(self.keys[partition, seq]) not in ahead:
+                self.wishes[partition, seq] = self.now_s
+                self.by_reset.add((partition, seq))
         self.resets.append((partition, to, self.now_s))
 
     def forgotten(self) -> None:
@@ -399,7 +421,9 @@ class Oracle:
             return
         self.seen["resync"] += 1
         self.tag("retention", item.target)
-        if item.from_seq > self.earliest(item.partition):
+        is_wanted = (item.partition, item.from_seq - 1) in self.passed_over
+        self.seen["passed over"] += is_wanted
+        if item.from_seq > self.earliest(item.partition) and not is_wanted:
             self.violated(f"{item} is told of what the log still has")
         self.told[item.target, item.partition].append((item.after_seq, item.from_seq))
 
@@ -560,6 +584,8 @@ class Oracle:
             where = message["target"], message["epoch"]
             out = self._out[link].setdefault(where, set())
             again = message.get("redelivery", False)
+            if message["type"] == "event" and not again:
+                self._judge_passing(message)
             seq = message["from"] - 1 if message["type"] == "resync" else message["seq"]
             thing = message["partition"], seq, again
             self._written_s[link, message["epoch"], *thing] = self.now_s
@@ -595,6 +621,13 @@ class Oracle:
         elif message["type"] == "given_up" and message.get("redelivery", False):
             out = self._out[link].get((message["target"], message["epoch"]), set())
             out.discard((message["partition"], message["seq"], True))
+
+    def _judge_passing(self, message: dict[str, Any]) -> None:
+        where = message["target"], message["partition"]
+        to, epoch = self._passes.get(where, (0, 0))
+        if message["seq"] <= to and message["epoch"] > epoch:
+            place = message["partition"], message["seq"]
+            self.violated(f"{place} comes, and nothing up to {to} is wanted", self.keys[place])
 
     def _judge_bystander(self, message: dict[str, Any]) -> None:
         if message["type"] == "event":

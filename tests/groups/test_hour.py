@@ -37,8 +37,8 @@ tests/client/test_wanted_later.py; N: for subscribers, in tests/lane/test_promis
 test_giving_up.py beside C, which has letters that are away, too; so do these hours, and each of the
 three with a failure (P).
 A nack alone is in M and W. p: here, but too rarely to assert it, or not counted. Left out: a socket
-that takes no more, which the bounds of a group never fill; a reset that skips records; a store of
-positions that is away (C has it alone).
+that takes no more, which the bounds of a group never fill; a reset of the group, back or ahead
+(test_reset_hours.py); a store of positions that is away (C has it alone).
 """
 
 from __future__ import annotations
