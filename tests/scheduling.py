@@ -95,6 +95,15 @@ class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no
     def _split_scope(self, nodeid: str) -> str:
         return shared_by(nodeid)
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """A worker that died leaves to the others what it hadn't finished, and no more: one that
+        was given what is done already would run nothing, report nothing, and get nothing else."""
+        units = self.assigned_work[node]
+        for name in [name for name, tests in units.items() if all(tests.values())]:
+            del units[name]
+        crashed: str | None = super().remove_node(node)
+        return crashed
+
     def _assign_work_unit(self, node: WorkerController) -> None:
         own = BEGINS_WITH.get(node.gateway.id, {})
         chosen = max(self.workqueue, key=lambda one: (one in own, ROUGHLY_S.get(one, 0)))

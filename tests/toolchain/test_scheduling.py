@@ -36,20 +36,43 @@ class Worker:
         self.shutting_down = True
 
 
-def test_one_worker_begins_with_spark_one_with_what_waits_and_one_with_what_computes() -> None:
+def scheduled(*workers: Worker) -> LongestFirst:
+    """As pytest-xdist does, once every worker has collected the tests."""
     option = SimpleNamespace(loadscopereorder=True)
-    config: Any = SimpleNamespace(option=option, getvalue=lambda _: ["3*popen"])
+    config: Any = SimpleNamespace(option=option, getvalue=lambda _: [f"{len(workers)}*popen"])
     scheduler = LongestFirst(config)
-    workers = [Worker(SimpleNamespace(id=name)) for name in ("gw0", "gw1", "gw2")]
     for worker in workers:
         scheduler.add_node(worker)
         scheduler.add_node_collection(worker, TESTS)
     scheduler.schedule()
+    return scheduler
+
+
+def test_one_worker_begins_with_spark_one_with_what_waits_and_one_with_what_computes() -> None:
+    workers = [Worker(SimpleNamespace(id=name)) for name in ("gw0", "gw1", "gw2")]
+    scheduled(*workers)
     _, source, seeds, executors, handoff, end = TESTS
     spark, waiting, computing = (worker.given for worker in workers)
     assert spark == [source, end, executors]
     assert waiting[0] == handoff
     assert computing[0] == seeds
+
+
+def test_what_a_worker_that_dies_has_finished_keeps_nobody_from_the_rest() -> None:
+    dies = Worker(SimpleNamespace(id="gw0"))
+    scheduler = scheduled(dies)
+    _, source, _, executors, _, end = TESTS
+    for test in (source, end):
+        scheduler.mark_test_complete(dies, TESTS.index(test))
+    assert scheduler.remove_node(dies) == executors
+    follows = Worker(SimpleNamespace(id="gw1"))
+    scheduler.add_node(follows)
+    scheduler.add_node_collection(follows, TESTS)
+    scheduler.schedule()
+    for test in follows.given:  # which grows meanwhile
+        scheduler.mark_test_complete(follows, TESTS.index(test))
+    assert {*follows.given} == {*TESTS} - {source, end}
+    assert follows.shutting_down
 
 
 @pytest.mark.parametrize(
