@@ -58,7 +58,9 @@ class Here:
 
     def __init__(self) -> None:
         self.sent = 0
+        self.closed = 0
         self.produced: list[bytes] = []
+        self.produced_ids: list[str] = []
         self.links: list[Gateway] = []
 
     async def send(
@@ -77,10 +79,12 @@ class Here:
             return Response(200, msgspec.json.encode(STATUS))
         events = msgspec.json.decode(body, type=ProduceRequest).events
         self.produced += [bytes(event.document) for event in events]
+        self.produced_ids += [str(event.event_id) for event in events]
         results = [ProduceResult(str(one.event_id), 0, seq) for seq, one in enumerate(events, 1)]
         return Response(200, msgspec.json.encode(ProduceAnswer(results)))
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        self.closed += 1
 
     def open_calls(self, *, connect_timeout_s: float) -> HttpCalls:
         return self  # type: ignore[return-value]  # no more than is called here
@@ -219,13 +223,15 @@ def test_nothing_is_sent_after_the_deadline_though_a_token_comes_then() -> None:
     run_virtual(scenario())
 
 
-async def test_a_renewal_that_fails_is_tried_again_before_the_token_ends(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("again", [OSError("away"), "first"], ids=["fails", "the same"])
+async def test_a_renewal_that_brings_nothing_new_is_tried_again_before_the_token_ends(
+    again: str | BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Many a function keeps its token until that has little time left."""
     monkeypatch.setattr(identified_link, "RENEW_PAUSE_S", 0.001)
     monkeypatch.setattr(identified_link, "RENEW_AT", 0.0)
     here, listening = Here(), Listening()
-    said = Credentials(Asked("first", OSError("away"), OSError("away"), "second"))
+    said = Credentials(Asked("first", again, again, "second"))
     link = identified(here.open_link, said, THIS_MACHINE)(listening, 75.0)
     await link.connect("ws://here")
     gateway = here.links[0]

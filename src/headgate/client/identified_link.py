@@ -9,6 +9,7 @@ another one can be had makes a new connection, not a failure.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 
 import msgspec
@@ -192,15 +193,16 @@ class IdentifiedLink:
             self._crew.start("renewing", self._renew())
 
     async def _renew(self) -> None:
-        try:
-            token = await self._credentials.renewed(self._token)
-        except errors.HeadgateError:
-            if self._is_open:
-                self._renew_later()
+        token = self._token
+        with contextlib.suppress(errors.HeadgateError):
+            token = await self._credentials.renewed(token)
+        if not self._is_open:
             return
-        if self._is_open and token != self._token:
-            self._token = token
-            self._inner.send(_auth(token))
+        if token == self._token:
+            self._renew_later()
+            return
+        self._token = token
+        self._inner.send(_auth(token))
 
 
 def _auth(token: str) -> bytes:
