@@ -15,6 +15,7 @@ from headgate.client.consumer import Consumer
 from headgate.errors import HeadgateError, InvalidRequest, NotFound
 from headgate.model.client_messages import Event, Resync
 from headgate.model.groups_api import GroupInfo, GroupList, GroupReset, ResetGroup
+from headgate.services.coordinator.groups import GroupRoutes
 from tests.explaining.world import TOPIC, ExplainWorld, world
 from tests.virtual_time import run_virtual
 
@@ -318,5 +319,26 @@ def test_mistakes_are_one_sentence() -> None:
             wanted = ResetGroup("earliest")
             with pytest.raises(NotFound, match="no consumer group is called flights/h; there are"):
                 await client.post(f"/v1/groups/{TOPIC}/h/reset", wanted, GroupReset)
+
+    shared(scenario)
+
+
+@pytest.mark.parametrize("call", ["describe", "reset"])
+def test_one_whose_topic_is_deleted_meanwhile_is_there_no_more(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(group: Shared) -> None:
+        await group.join()
+        whole = GroupRoutes._extents
+
+        async def extents(routes: GroupRoutes, *asked: Any) -> Any:
+            found = await whole(routes, *asked)
+            async with group.made.cluster.http(group.made.url) as client:
+                await client.delete(f"/v1/topics/{TOPIC}")
+            return found
+
+        monkeypatch.setattr(GroupRoutes, "_extents", extents)
+        with pytest.raises(NotFound, match="no consumer group is called flights/g"):
+            await (group.described() if call == "describe" else group.reset("earliest"))
 
     shared(scenario)

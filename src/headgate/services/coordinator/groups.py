@@ -73,7 +73,9 @@ class GroupRoutes:
         group = self._found(term, request)
         extents = await self._extents(term, group)
         here = {number: extent.head for number, extent in extents.items()}
-        planned = regrouping.plan(group, await self._checkpoints.of_group(group.id), here)
+        positions = await self._checkpoints.of_group(group.id)
+        group = self._found(term, request)  # its topic may be deleted by now
+        planned = regrouping.plan(group, positions, here)
         status = next(
             one
             for one in describe_groups(term.cluster)
@@ -117,8 +119,6 @@ class GroupRoutes:
         if (learning := operating.learning_refusal(term.cluster)) is not None:
             raise learning
         group = self._found(term, request)
-        if (error := regrouping.refusal(term.cluster, group.id)) is not None:
-            raise error
         extents = await self._extents(term, group)
         if group.targets * len(extents) > POSITIONS_MAX:
             raise InvalidRequest(
@@ -126,6 +126,8 @@ class GroupRoutes:
                 f"more positions than the {POSITIONS_MAX:,} that are reset at a time"
             )
         wanted = await self._wanted(group, body.to, extents)
+        if (error := regrouping.refusal(term.cluster, group.id, wanted)) is not None:
+            raise error
         wanted = regrouping.in_order(term.cluster.topics[group.topic], wanted)
         positions = await self._checkpoints.of_group(group.id)
         planned = regrouping.plan(group, positions, wanted)
