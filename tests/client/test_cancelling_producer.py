@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from headgate.client.producer import Producer
+from headgate.client.producer import Producer, ProducerOptions
 from headgate.client.producing.outgoing import OutgoingEvent, Receipt
 from headgate.errors import InvalidRequest
 from tests.client.cancelling import Cancelled, Cancelling, cancel_everywhere
 from tests.client.test_producer_ends import Node, assert_true, outcome_of, producer_of
+from tests.client.test_token_functions import Here
 
 OTHERS = [f"{kind}-{number}" for kind in ("other", "late") for number in range(5)]
 """Sent by calls that nobody cancels."""
@@ -85,3 +86,37 @@ async def produce(cancelling: Cancelling) -> None:
 
 def test_a_call_may_be_cancelled_at_any_await() -> None:
     assert cancel_everywhere(produce) >= 12
+
+
+async def produce_with_tokens(cancelling: Cancelling) -> None:
+    """Which take a while to get, and the first of which is over when it is said."""
+    here, books = Here(), Books(cancelling)
+    tokens = iter(["old"])
+
+    async def ask() -> str:
+        await asyncio.sleep(0.001)
+        return next(tokens, "new")
+
+    options = ProducerOptions(deadline_s=2.0)
+    producer = Producer("http://here", options, token=ask, open_calls=here.open_calls)
+    if await books.ask("enter", producer.__aenter__()) is None:
+        await producer.__aenter__()
+    await books.send(producer, "a")
+    await books.send(producer, "b0", "b1")
+    await producer.send("t", {}, event_id="c")
+    last = asyncio.create_task(producer.send("t", {}, event_id="d"))
+    await asyncio.sleep(0)
+    if await books.ask("close", producer.close()) is None:
+        await producer.close()
+    await asyncio.wait([last])
+    if last.exception() is None:
+        books.receipts.append("d")
+    assert set(books.receipts) <= set(here.produced_ids)
+    assert len(set(here.produced_ids)) == len(here.produced_ids)
+    assert "c" in here.produced_ids
+    assert producer._outstanding_events == 0
+    assert here.closed
+
+
+def test_so_it_may_while_tokens_are_asked_for_and_refused() -> None:
+    assert cancel_everywhere(produce_with_tokens) >= 6
