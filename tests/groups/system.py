@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from headgate import errors
+from headgate.adapters.delivery_outcome import taken
 from headgate.adapters.delivery_wire import encode_lines, read_batch
 from headgate.adapters.memory.control import MemoryControlSession
 from headgate.adapters.memory.delivery import MemoryDeliveryTransport, MemoryGateways
@@ -322,7 +323,7 @@ class InProcessGateway(Gateway):
     async def _take(self, batch: DeliveryBatch) -> DeliveryAnswer:
         """As it would come over a wire."""
         await self.link.pass_through()
-        return self._deliveries.accept(read_batch(encode_lines(batch)))
+        return await taken(self._deliveries.take, read_batch(encode_lines(batch)))
 
     async def _stop_listening(self, timeout_s: float) -> None:
         self._unlisten()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import logging
 import random
 import sys
@@ -186,6 +187,8 @@ class MeetingGateway:
             evidence=evidence,
             machine=machine,
         )
+        self.subscriptions.broadcasts._now_s = map(float, itertools.count()).__next__
+        # Whom a broadcast is for takes a turn per record, and everybody else has one in between.
         consumers = Consumers(self.subscriptions, control_, meeting.checkpoints, ConsumerBounds())
         recent = RecentIds(capacity=1_000, ttl_s=60.0)
         telling = Telling(evidence, self.subscriptions, consumers, recent)
@@ -246,6 +249,11 @@ class MeetingGateway:
         self.listening.cancel()
         await self.crew.close()
 
+    def answers(self) -> None:
+        """Raises PeerUnreachable where nobody does."""
+        if self.is_dead:
+            raise errors.PeerUnreachable("nobody listens there")
+
     def connect(self) -> None:
         if self.is_away and not self.is_dead:
             self.is_away = False
@@ -287,31 +295,46 @@ class Network(FakeGateways):
         if delay_s := self.delays_s.get(batch.gateway_id):
             await asyncio.sleep(delay_s)
         gateway = self.meeting.gateways[batch.gateway_id]
-        if gateway.is_dead:
-            raise errors.PeerUnreachable("nobody listens there")
-        answer = self._accepted(gateway, encode_lines(batch))
+        gateway.answers()
+        answer = await self._accepted(gateway, encode_lines(batch))
         answer = replace(answer, fill=max(answer.fill, self.fills.get(batch.gateway_id, 0.0)))
         if self.answers_to_lose:
             self.answers_to_lose -= 1
             raise errors.PeerUnreachable("the answer was lost")
         return answer
 
-    def _accepted(self, gateway: MeetingGateway, lines: bytes) -> DeliveryAnswer:
+    async def _accepted(self, gateway: MeetingGateway, lines: bytes) -> DeliveryAnswer:
         """A lane would only try again, whatever a fault of the gateway's has left behind."""
         try:
-            return gateway.deliveries.accept(read_batch(lines))
+            answer = gateway.deliveries.take(read_batch(lines))
+            if isinstance(answer, DeliveryAnswer):
+                return answer
+            looking = gateway.crew.start("looking", self._slowly(answer), awaited=True)
+            await asyncio.wait([looking])  # it goes on when the lane waits no longer
+            gateway.answers()
+            return looking.result()
         except errors.HeadgateError:
             raise
         except Exception as error:
             self.meeting.judge.finds("a gateway failed", gateway.name, repr(error))
             raise
 
+    async def _slowly(self, work: Awaitable[DeliveryAnswer]) -> DeliveryAnswer:
+        """Somebody else's turn takes its time, whenever it gives way."""
+        steps = work.__await__()
+        try:
+            while True:
+                next(steps)
+                await asyncio.sleep(self.meeting.haste.choice([0, 0, 0.01, 0.3]))
+        except StopIteration as ended:
+            answer: DeliveryAnswer = ended.value
+            return answer
+
     def _arrives(self, lines: bytes) -> None:
         """And nobody waits for the answer any more."""
         gateway = self.meeting.gateways[read_batch(lines).gateway_id]
         if not gateway.is_dead:
-            with contextlib.suppress(errors.HeadgateError):
-                self._accepted(gateway, lines)
+            gateway.crew.start("a late batch", self._accepted(gateway, lines), awaited=True)
 
 
 class Line:
@@ -333,6 +356,7 @@ class Meeting:
     def __init__(self, seed: int) -> None:
         self.random = r = random.Random(seed)
         self.chance = random.Random(f"who may be shown what, {seed}")
+        self.haste = random.Random(f"how long others take, {seed}")
         self.mode = r.choice(["direct", "direct", "broadcast", "consistent_hash"])
         self.soft_delete = r.choice(["", SOFT_DELETE])
         placements: list[Placement] = ["keyed", "keyed", "keyed", "opportunistic"]

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from headgate.adapters.delivery_outcome import taken
 from headgate.errors import InvalidRequest, PeerUnreachable
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
 from headgate.model.event import Fence
@@ -44,7 +45,7 @@ class RealGateway(FakeGateways):
     async def _answer(self, batch: DeliveryBatch) -> DeliveryAnswer:
         if self._is_stuck(batch):
             raise InvalidRequest("poison")
-        answer = self.place.deliveries.accept(batch)
+        answer = await taken(self.place.deliveries.take, batch)
         self.place.answered()
         self.sent += len(batch.deliveries)
         for name in self.quick:

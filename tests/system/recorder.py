@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headgate.adapters.delivery_outcome import taken
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.listeners import listener_for
 from headgate.config import Config, load_config
@@ -34,10 +35,10 @@ class RecordingGateway:
 
     async def _build(self, config: Any) -> Any:
         gateway = build_gateway(config, DataFolder.open(config.data))
-        accept, self._options = gateway._deliveries.accept, gateway._options
+        accept, self._options = gateway._deliveries.take, gateway._options
 
-        def recorded(batch: Batch) -> DeliveryAnswer:
-            answer = accept(batch)
+        async def recorded(batch: Batch) -> DeliveryAnswer:
+            answer = await taken(accept, batch)
             for delivery, verdict in zip(batch.deliveries, answer.verdicts, strict=True):
                 ref = PartitionRef(delivery.topic, delivery.partition)
                 if verdict == "stale_fence":

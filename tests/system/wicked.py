@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from headgate.adapters.delivery_outcome import taken
 from headgate.adapters.http.delivery import delivery_routes
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
@@ -109,14 +110,14 @@ class Front:
 
         return endpoint
 
-    def _accept(self, batch: Batch) -> DeliveryAnswer:
+    async def _accept(self, batch: Batch) -> DeliveryAnswer:
         accept = self._accept_all
         if self._trouble != "accepts half a batch" or len(batch.deliveries) < 2:
-            return accept(batch)
+            return await taken(accept, batch)
         half = len(batch.deliveries) // 2
         first = DeliveryBatch(
             batch.gateway_id, batch.window, batch.attempt, batch.deliveries[:half]
         )
         later: list[Verdict] = ["retry"] * (len(batch.deliveries) - half)
-        answer = accept(first)
+        answer = await taken(accept, first)
         return msgspec.structs.replace(answer, verdicts=(*answer.verdicts, *later))

@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from headgate.errors import HeadgateError, InvalidRequest, NotNow, PeerUnreachable, TooLarge
-from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
+from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch
+from headgate.ports.transport import Accept
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -50,6 +51,12 @@ class UnderWay:
         for waiting in self._waiting:
             waiting.reschedule(now_s)
         self._waiting.clear()
+
+
+async def taken(accept: Accept, batch: Batch) -> DeliveryAnswer:
+    """What a gateway says of a batch, when it can."""
+    answer = accept(batch)
+    return answer if isinstance(answer, DeliveryAnswer) else await answer
 
 
 def checked(url: str, answer: DeliveryAnswer, batch: DeliveryBatch) -> DeliveryAnswer:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headgate.adapters.delivery_outcome import Refusal, checked, refused
+from headgate.adapters.delivery_outcome import Refusal, checked, refused, taken
 from headgate.errors import HeadgateError, InvalidRequest, NotNow
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Outline
 from headgate.model.event_message import EventMessage, event_lines, read_part
@@ -239,10 +239,10 @@ def _invalid(reason: object) -> InvalidRequest:
     return InvalidRequest(f"the batch is not valid: {reason}")
 
 
-def reply_to(data: bytes, accept: Accept) -> bytes:
+async def reply_to(data: bytes, accept: Accept) -> bytes:
     """What becomes of one batch, as bytes for the way back."""
     try:
-        return _encoder.encode(_Reply(answer=accept(read_batch(data))))
+        return _encoder.encode(_Reply(answer=await taken(accept, read_batch(data))))
     except HeadgateError as error:
         return refusal_reply(error)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from headgate.adapters.delivery_outcome import taken
 from headgate.adapters.http.delivery import delivery_routes
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
@@ -81,9 +82,9 @@ def listener_for(
 def _answering(accept: Accept) -> Accept:
     """Whatever goes wrong is an answer: a sender that gets none waits for its timeout."""
 
-    def answer(batch: Batch) -> DeliveryAnswer:
+    async def answer(batch: Batch) -> DeliveryAnswer:
         try:
-            return accept(batch)
+            return await taken(accept, batch)
         except HeadgateError:
             raise
         except Exception as error:

@@ -6,14 +6,15 @@ transports keep the same contract, so that a lane need not know which one it has
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch
 
 Meanwhile = Callable[[], None]
-Accept = Callable[[Batch], DeliveryAnswer]
-"""What a gateway does with a batch, at once; raises a HeadgateError to refuse it as a whole."""
+Accept = Callable[[Batch], DeliveryAnswer | Awaitable[DeliveryAnswer]]
+"""What a gateway does with a batch: at once, unless it has to find out first whom it is for; raises
+a HeadgateError to refuse it as a whole."""
 
 
 class DeliveryTransport(Protocol):

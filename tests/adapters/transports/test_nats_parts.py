@@ -46,7 +46,7 @@ class Server:
         assert timeout > 0
         assert headers is None
         assert len(data) <= self.max_payload
-        return Reply(reply_to(data, self.accept))
+        return Reply(await reply_to(data, self.accept))
 
 
 @dataclass

@@ -51,6 +51,7 @@ from headgate.services.gateway.subscriptions.subscriptions import (
 )
 from headgate.services.gateway.telling import Telling
 from headgate.tasks import Crew
+from tests.at_once import answered_at_once
 from tests.services.gateway.doubles import FakeCoordinator, topology
 from tests.written_log import TOPIC, WrittenLog
 
@@ -111,7 +112,7 @@ class Stage:
 
     def answer(self, *deliveries: Delivery) -> DeliveryAnswer:
         batch = DeliveryBatch(NODE, 1, 0, self.named(deliveries))
-        return self.deliveries.accept(self.arrive(batch))
+        return answered_at_once(self.deliveries.take(self.arrive(batch)))
 
     def named(self, deliveries: tuple[Delivery, ...]) -> tuple[Delivery, ...]:
         """With the ids of the subscriptions, which differ from stage to stage."""

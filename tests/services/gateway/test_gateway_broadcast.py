@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
+import pytest
 
-from headgate.decide.matching.index import MatchIndex
-from headgate.model.delivery import Delivery
+from headgate import errors
+from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.decide.matching.index import Matched, MatchIndex
+from headgate.model.delivery import Delivery, DeliveryBatch
 from headgate.model.event import PartitionRef, Record
 from headgate.model.subscription import Subscription
-from headgate.services.gateway.subscriptions.broadcast import Broadcasts
+from headgate.services.gateway.subscriptions.broadcast import Broadcasts, Looking
+from tests.at_once import at_once
 from tests.services.gateway.world import NODE, World, until
 from tests.written_log import TOPIC
 
 REF = PartitionRef(TOPIC, 0)
+COSTLY_S = 0.1
 
 
 async def broadcast(world: World, *documents: object, **known: Any) -> tuple[str, ...]:
@@ -29,6 +37,12 @@ async def broadcast(world: World, *documents: object, **known: Any) -> tuple[str
 
 def copy_of(delivery: Delivery, **changes: Any) -> Delivery:
     return msgspec.structs.replace(delivery, **{"broadcast": True, **changes})
+
+
+def addressed(broadcasts: Broadcasts, delivery: Delivery) -> Delivery:
+    with broadcasts.looking() as looking:
+        at_once(looking.look([delivery]))
+        return looking.addressed(0, delivery)
 
 
 async def test_a_broadcast_reaches_those_whose_filters_match(world: World) -> None:
@@ -108,7 +122,7 @@ async def test_an_operator_can_have_a_broadcast_sent_again(world: World) -> None
 def test_a_shard_gets_only_the_keys_of_its_own() -> None:
     here = [Subscription(f"target-{n}", NODE, TOPIC, shard=(4, n)) for n in range(3)]
     index = MatchIndex.of(here)
-    broadcasts = Broadcasts(lambda: here)
+    broadcasts = Broadcasts(lambda: here, ScriptedMachine())
     for number in range(20):
         record = Record(
             TOPIC, 0, number + 1, 1, str(number), f"key-{number}", "", "insert", b"{}",
@@ -119,21 +133,21 @@ def test_a_shard_gets_only_the_keys_of_its_own() -> None:
             msgspec.Raw(b"{}"), (), 1, broadcast=True,
         )  # fmt: skip
         wanted = index.match(record, {}).by_gateway.get(NODE, ())
-        assert broadcasts.addressed(delivery).subscriptions == wanted
+        assert addressed(broadcasts, delivery).subscriptions == wanted
 
 
 def test_whom_the_lane_knows_is_named_once_and_who_has_gone_not_at_all() -> None:
     here = [Subscription(name, NODE, TOPIC) for name in ("known", "unknown", "gone")]
-    broadcasts = Broadcasts(lambda: here)
+    broadcasts = Broadcasts(lambda: here, ScriptedMachine())
     delivery = Delivery(
         TOPIC, 0, 9, "e", None, "", "insert", msgspec.Raw(b"{}"), ("known",), 1, since=(4,),
         broadcast=True,
     )  # fmt: skip
-    everybody = broadcasts.addressed(delivery)
+    everybody = addressed(broadcasts, delivery)
     assert sorted(everybody.subscriptions) == ["gone", "known", "unknown"]
     assert dict(zip(everybody.subscriptions, everybody.since, strict=True))["known"] == 4
     broadcasts.went("gone")
-    left = broadcasts.addressed(delivery)
+    left = addressed(broadcasts, delivery)
     assert (left.subscriptions, left.since) == (("known", "unknown"), (4, 8))
 
 
@@ -142,7 +156,9 @@ def test_a_document_nobody_can_read_concerns_only_those_without_a_filter() -> No
     delivery = Delivery(
         TOPIC, 0, 1, "e", None, "", "insert", msgspec.Raw(b'{"n":1e999999}x'), (), 1, broadcast=True
     )  # fmt: skip
-    assert Broadcasts(lambda: here).addressed(delivery).subscriptions == ("all",)
+    assert addressed(Broadcasts(lambda: here, ScriptedMachine()), delivery).subscriptions == (
+        "all",
+    )
 
 
 async def test_a_filter_on_the_records_key_holds_in_a_broadcast_and_in_the_log(
@@ -162,15 +178,105 @@ async def test_a_filter_on_the_records_key_holds_in_a_broadcast_and_in_the_log(
 def test_who_comes_and_goes_between_two_broadcasts_is_not_remembered() -> None:
     """The next one may be long in coming."""
     here = [Subscription("stays", NODE, TOPIC), Subscription("goes", NODE, TOPIC)]
-    broadcasts = Broadcasts(lambda: here)
+    broadcasts = Broadcasts(lambda: here, ScriptedMachine())
     asked = Delivery(
         TOPIC, 0, 1, "e", None, "", "insert", msgspec.Raw(b"{}"), (), 1, broadcast=True
     )  # fmt: skip
-    assert set(broadcasts.addressed(asked).subscriptions) == {"stays", "goes"}
+    assert set(addressed(broadcasts, asked).subscriptions) == {"stays", "goes"}
     for number in range(100):
         broadcasts.came(Subscription(f"s{number}", NODE, TOPIC))
         broadcasts.went(f"s{number}")
     broadcasts.went("goes")
     broadcasts.came(Subscription("comes", NODE, TOPIC))
     assert set(broadcasts._changed) == {"goes", "comes"}
-    assert set(broadcasts.addressed(asked).subscriptions) == {"stays", "comes"}
+    assert set(addressed(broadcasts, asked).subscriptions) == {"stays", "comes"}
+
+
+def about(seq: int, *subscriptions: str) -> Delivery:
+    return Delivery(
+        TOPIC, 0, seq, f"e{seq}", None, "", "insert", msgspec.Raw(b'{"n":1}'), subscriptions, 1,
+        broadcast=True,
+    )  # fmt: skip
+
+
+async def test_everybody_else_has_a_turn_between_two_broadcasts_whose_filters_take_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine, match = ScriptedMachine(), MatchIndex.match
+
+    def costly(self: MatchIndex, record: Record, document: object) -> Matched:
+        machine.passes(COSTLY_S)
+        return match(self, record, document)
+
+    monkeypatch.setattr(MatchIndex, "match", costly)
+    broadcasts = Broadcasts(lambda: [Subscription("s", NODE, TOPIC, "n == 1")], machine)
+    deliveries = [about(seq) for seq in range(1, 21)]
+    with broadcasts.looking() as looking:
+        asking = asyncio.create_task(looking.look(deliveries))
+        longest_s, before_s = 0.0, machine.monotonic_s()
+        while not asking.done():
+            await asyncio.sleep(0)
+            now_s = machine.monotonic_s()
+            longest_s, before_s = max(longest_s, now_s - before_s), now_s
+        wanted = [looking.addressed(n, one).subscriptions for n, one in enumerate(deliveries)]
+    assert wanted == [("s",)] * 20
+    assert COSTLY_S <= longest_s < 2 * COSTLY_S
+
+
+def test_who_comes_and_goes_while_others_are_asked_counts() -> None:
+    here = [Subscription(name, NODE, TOPIC, "n == 1") for name in ("stays", "goes", "changes")]
+    broadcasts = Broadcasts(lambda: here, ScriptedMachine())
+    asked = [about(7), about(8, "stays")]
+    with broadcasts.looking() as looking:
+        at_once(looking.look(asked))
+        broadcasts.went("goes")
+        broadcasts.came(Subscription("comes", NODE, TOPIC, "n == 1"))
+        broadcasts.came(Subscription("wants others", NODE, TOPIC, "n == 2"))
+        broadcasts.came(Subscription("comes and goes", NODE, TOPIC))
+        broadcasts.went("comes and goes")
+        broadcasts.went("changes")
+        broadcasts.came(Subscription("changes", NODE, TOPIC, "n == 2"))
+        found = [looking.addressed(number, one) for number, one in enumerate(asked)]
+    assert [set(one.subscriptions) for one in found] == [{"stays", "comes"}] * 2
+    assert dict(zip(found[1].subscriptions, found[1].since, strict=True)) == {
+        "stays": 0,
+        "comes": 7,
+    }
+    assert set(addressed(broadcasts, about(9)).subscriptions) == {"stays", "comes"}
+
+
+async def test_who_comes_while_a_broadcast_is_looked_at_gets_it_with_what_was_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hears of nothing twice and misses nothing, though the lane knew nobody here."""
+    first = await world.websocket(where="n > 0")
+    await first.next()
+    monkeypatch.setattr(world.gateway._subscriptions.broadcasts, "_now_s", count().__next__)
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+    look = Looking.look
+
+    async def slowly(self: Looking, deliveries: Sequence[Delivery]) -> None:
+        await look(self, deliveries)
+        begun.set()
+        await goes_on.wait()
+
+    monkeypatch.setattr(Looking, "look", slowly)
+    delivering = asyncio.create_task(broadcast(world, {"n": 1}, {"n": 2}))
+    await begun.wait()
+    second = await world.websocket(where="n > 1", from_="earliest")
+    assert (await second.next())["type"] == "subscribed"
+    goes_on.set()
+    assert await delivering == ("accepted", "accepted")
+    assert await first.events(2) == [(0, 1), (0, 2)]
+    assert await second.events(1) == [(0, 2)]
+    assert await broadcast(world, {"n": 3}) == ("accepted",)
+    assert await second.events(1) == [(0, 3)]
+
+
+async def test_a_batch_for_another_process_costs_no_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Looking, "look", None)
+    taken = world.gateway._deliveries.take(DeliveryBatch(NODE, 1, 0, (about(1),), "another"))
+    with pytest.raises(errors.NotNow, match="another process"):
+        await taken  # type: ignore[misc]

@@ -206,7 +206,7 @@ class GrpcDeliveryServer:
         return bound
 
     async def stop(self) -> None:
-        """Ends all streams at once: a batch is taken without waiting, so none is half done."""
+        """Ends all streams at once: a batch is taken in one step, so none is half done."""
         if self._server is not None:
             await self._server.stop(None)
 
@@ -219,7 +219,7 @@ class GrpcDeliveryServer:
         except Unauthorized as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
         while (data := await context.read()) is not grpc.aio.EOF:
-            await context.write(ack_of(data, self._accept))
+            await context.write(await ack_of(data, self._accept))
 
 
 def _server_credentials(certificate: bytes, key: bytes) -> grpc.ServerCredentials:

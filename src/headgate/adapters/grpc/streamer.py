@@ -13,7 +13,7 @@ import msgspec
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from headgate.adapters.delivery_outcome import Refusal, checked, refused
+from headgate.adapters.delivery_outcome import Refusal, checked, refused, taken
 from headgate.adapters.delivery_wire import UNREADABLE, encode_answer, read_answer, read_batch
 from headgate.errors import HeadgateError, InvalidRequest, NotNow
 from headgate.model.delivery import (
@@ -108,15 +108,15 @@ def read_ack(url: str, data: bytes, batch: DeliveryBatch) -> DeliveryAnswer:
 # --- the gateway's end ---------------------------------------------------------------------------
 
 
-def ack_of(data: bytes, accept: Accept) -> bytes:
+async def ack_of(data: bytes, accept: Accept) -> bytes:
     """What becomes of one batch, as bytes for the way back."""
     try:
         if (start := only_json(data)) is not None:
-            return encode(encode_answer(accept(read_batch(data, start))))
+            return encode(encode_answer(await taken(accept, read_batch(data, start))))
         batch = _event_batch(data)
         if batch.json:
-            return encode(encode_answer(accept(read_batch(batch.json))))
-        ack = _ack(accept(_fields_of(batch)))
+            return encode(encode_answer(await taken(accept, read_batch(batch.json))))
+        ack = _ack(await taken(accept, _fields_of(batch)))
     except HeadgateError as error:
         ack = DeliveryAck(refusal={"status": error.status, "message": error.message})
     encoded: bytes = ack.SerializeToString()

@@ -12,7 +12,7 @@ from pyreqwest.client import ClientBuilder
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.request import ConsumedRequest
 
-from headgate.adapters.delivery_outcome import Refusal, no_answer, refused
+from headgate.adapters.delivery_outcome import Refusal, no_answer, refused, taken
 from headgate.adapters.delivery_wire import (
     AUTHORIZATION,
     MAX_BATCH_BYTES,
@@ -115,7 +115,7 @@ def delivery_routes(accept: Accept, admit: Admit) -> list[Route]:
         headers = request.headers
         admit(headers.get(AUTHORIZATION), headers.get(NODE_HEADER))
         batch = read_batch(await request.body(MAX_BATCH_BYTES))
-        return Response(200, encode_answer(accept(batch)))
+        return Response(200, encode_answer(await taken(accept, batch)))
 
     return [
         Route(

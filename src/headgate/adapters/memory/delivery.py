@@ -12,7 +12,14 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from headgate.adapters.delivery_outcome import Refusal, UnderWay, checked, no_answer, refused
+from headgate.adapters.delivery_outcome import (
+    Refusal,
+    UnderWay,
+    checked,
+    no_answer,
+    refused,
+    taken,
+)
 from headgate.adapters.memory.crossing import Crossing
 from headgate.errors import HeadgateError, PeerUnreachable
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch
@@ -64,7 +71,7 @@ class MemoryDeliveryListener:
         self._gateways.forget(self._url)
 
     async def _answer(self, batch: DeliveryBatch) -> DeliveryAnswer:
-        return self._accept(batch)
+        return await taken(self._accept, batch)
 
 
 class MemoryDeliveryTransport:

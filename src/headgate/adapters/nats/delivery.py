@@ -299,4 +299,4 @@ class NatsDeliveryServer:
             except Unauthorized as error:
                 await message.respond(refusal_reply(error))
                 return
-        await message.respond(reply_to(message.data, self._accept))
+        await message.respond(await reply_to(message.data, self._accept))

@@ -1,8 +1,9 @@
 """Takes the batches that lanes deliver, event by event.
 
 Invariant: a verdict that settles an event means that it waits here for its subscribers, or that the
-log will be read up to it for them, or that nobody here wants it. Decided without waiting, so the
-order of a batch is the order of every queue.
+log will be read up to it for them, or that nobody here wants it. Decided in one step, so the order
+of a batch is the order of every queue. Before that, and in turns with everybody else, whom the
+broadcasts in it are for is found out (subscriptions/broadcast.py).
 
 A lane waits for its answer, so the answer goes first where that is possible: a batch of ordinary
 events for subscribers that keep up (`_is_plain` says what that means) waits here as a whole, is
@@ -24,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
@@ -34,11 +35,21 @@ from headgate.decide.feed.feed import Delivered
 from headgate.decide.feed.queue import ResyncReason
 from headgate.decide.feed.recent_ids import Place, RecentIds
 from headgate.decide.feed.redelivered import Redelivered
-from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, GoOn, Outline, Run, Verdict
+from headgate.model.delivery import (
+    Batch,
+    Delivery,
+    DeliveryAnswer,
+    DeliveryBatch,
+    GoOn,
+    Outline,
+    Run,
+    Verdict,
+)
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.event_message import event_part
 from headgate.ports.machine import Machine
 from headgate.services.gateway.evidence import GatewayEvidence
+from headgate.services.gateway.subscriptions.broadcast import Looking
 from headgate.services.gateway.subscriptions.live import LiveSubscription, Waiting
 from headgate.services.gateway.subscriptions.redelivering import Redelivering, Round
 from headgate.services.gateway.subscriptions.subscriptions import Subscriptions
@@ -103,18 +114,22 @@ class Deliveries:
         """Events, and who has had which redelivery."""
         return len(self._recent or ()) + self._redelivering.remembered
 
-    def accept(self, batch: Batch) -> DeliveryAnswer:
+    def take(self, batch: Batch) -> DeliveryAnswer | Awaitable[DeliveryAnswer]:
+        """At once, unless it has broadcasts in it."""
+        if isinstance(batch, DeliveryBatch) and any(one.broadcast for one in batch.deliveries):
+            return self._looked_up(batch)
+        return self.accept(batch)
+
+    async def _looked_up(self, batch: DeliveryBatch) -> DeliveryAnswer:
+        self._check(batch)
+        with self._subscriptions.broadcasts.looking() as looking:
+            await looking.look(batch.deliveries)
+            return self.accept(batch, looking)
+
+    def accept(self, batch: Batch, looking: Looking | None = None) -> DeliveryAnswer:
+        """`looking` has found out whom its broadcasts are for, if there are any."""
         self.pass_on()
-        if batch.gateway_id != self._node_id:
-            raise errors.NotFound(
-                f"this is gateway {self._node_id}, not {batch.gateway_id}",
-                gateway_id=self._node_id,
-            )
-        if batch.incarnation not in ("", self._incarnation):
-            raise errors.NotNow(
-                f"this is another process of gateway {self._node_id} than the one it is for",
-                gateway_id=self._node_id,
-            )
+        self._check(batch)
         self._subscriptions.heed_silence()
         outline = batch.outline
         if self.stopping:
@@ -130,7 +145,7 @@ class Deliveries:
             self.verdicts["accepted"] += len(verdicts)
             self._evidence.accepted(outline)
         else:
-            verdicts, go_on = self._decided(batch)
+            verdicts, go_on = self._decided(batch, looking)
             self.verdicts.update(verdicts)
             self._evidence.answered(batch.deliveries, verdicts)
         budget = self._subscriptions.budget
@@ -139,6 +154,19 @@ class Deliveries:
             round(budget.taken_bytes / budget.limit_bytes, 3),
             go_on,
         )
+
+    def _check(self, batch: Batch) -> None:
+        """Raises NotFound or NotNow for what is for somebody else."""
+        if batch.gateway_id != self._node_id:
+            raise errors.NotFound(
+                f"this is gateway {self._node_id}, not {batch.gateway_id}",
+                gateway_id=self._node_id,
+            )
+        if batch.incarnation not in ("", self._incarnation):
+            raise errors.NotNow(
+                f"this is another process of gateway {self._node_id} than the one it is for",
+                gateway_id=self._node_id,
+            )
 
     def pass_on(self) -> None:
         """Hand what was accepted to its subscribers."""
@@ -221,19 +249,22 @@ class Deliveries:
             fences.admit(ref, fence)
         return True
 
-    def _decided(self, batch: Batch) -> tuple[tuple[Verdict, ...], tuple[GoOn, ...]]:
+    def _decided(
+        self, batch: Batch, looking: Looking | None
+    ) -> tuple[tuple[Verdict, ...], tuple[GoOn, ...]]:
         round_ = Round(self._now_s())
-        verdicts = tuple(self._verdicts(batch, round_))
+        verdicts = tuple(self._verdicts(batch, round_, looking))
         self._wake(round_)
         return verdicts, self._redelivering.ended(round_)
 
-    def _verdicts(self, batch: Batch, round_: Round) -> list[Verdict]:
+    def _verdicts(self, batch: Batch, round_: Round, looking: Looking | None) -> list[Verdict]:
         if self._recent is not None:
             self._recent.forget_old(round_.now_s)
         verdicts: list[Verdict] = []
         fences: dict[tuple[str, int], int] = {}
         """The epoch under which each partition's records were admitted last."""
-        for delivery, identity in zip(batch.deliveries, batch.identities, strict=True):
+        each = zip(batch.deliveries, batch.identities, strict=True)
+        for number, (delivery, identity) in enumerate(each):
             where = (delivery.topic, delivery.partition)
             if fences.get(where) != delivery.epoch:
                 fence = Fence(delivery.epoch, batch.window, batch.attempt)
@@ -245,11 +276,10 @@ class Deliveries:
             if delivery.lost_from:
                 verdict = self._lost(delivery, round_)
             else:
-                addressed = (
-                    self._subscriptions.broadcasts.addressed(delivery)
-                    if delivery.broadcast
-                    else delivery
-                )
+                addressed = delivery
+                if delivery.broadcast:
+                    assert looking is not None, "it is looked up before it is accepted"
+                    addressed = looking.addressed(number, delivery)
                 verdict = (
                     self._redelivering.take(addressed, round_)
                     if delivery.redelivery

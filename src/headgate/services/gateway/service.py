@@ -236,7 +236,7 @@ class Gateway:
             demo=options.demo,
         )
         self._public = http
-        self._listener = open_listener(self._deliveries.accept)
+        self._listener = open_listener(self._deliveries.take)
         self._checkpoints = checkpoints
         self._letters = None
         if letters is not None:

@@ -1,21 +1,27 @@
 """Finds out who at this gateway wants a record that was sent to whom it may concern.
 
 The gateway's own subscriptions are indexed as a lane's are; the index is built when the first such
-delivery comes, and brought up to date before each one, so where nothing is broadcast it costs
-nothing. Invariant: the answer is for the subscriptions that are here at that moment.
+delivery comes, and brought up to date before each batch, so where nothing is broadcast it costs
+nothing. What filters and documents made for it take may be a second per record: everybody else at
+this gateway has a turn in between. Invariant: the answer is for the subscriptions that are here at
+the moment in which it is used, also for those that came while others were asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 from msgspec.structs import replace
 
 from headgate.decide.filter.record_fields import with_record_fields
 from headgate.decide.matching.index import MatchIndex
+from headgate.decide.pacing import Pace
 from headgate.model.delivery import Delivery, record_of
 from headgate.model.subscription import Subscription
+from headgate.ports.machine import Machine
 
 decode_document = msgspec.json.Decoder().decode
 
@@ -23,49 +29,36 @@ decode_document = msgspec.json.Decoder().decode
 class Broadcasts:
     """`here` lists the subscriptions; it is asked once, `came` and `went` tell the rest."""
 
-    def __init__(self, here: Callable[[], Iterable[Subscription]]) -> None:
+    def __init__(self, here: Callable[[], Iterable[Subscription]], machine: Machine) -> None:
         self._here = here
+        self._now_s = machine.monotonic_s
         self._index: MatchIndex | None = None
         self._changed: dict[str, Subscription | None] = {}
         """What the index lacks, and None for what it has no more. Who came and went since isn't in
         it: there may be no other broadcast for long."""
+        self._looking: set[Looking] = set()
 
     def came(self, subscription: Subscription) -> None:
         if self._index is not None:
             self._changed[subscription.id] = subscription
+        for looking in self._looking:
+            looking.came(subscription)
 
     def went(self, subscription_id: str) -> None:
         if self._index is not None and self._changed.pop(subscription_id, None) is None:
             self._changed[subscription_id] = None
+        for looking in self._looking:
+            looking.went(subscription_id)
 
-    def addressed(self, delivery: Delivery) -> Delivery:
-        """`delivery` for all here who want it.
-
-        What its lane didn't know of counts as not read for up to there: the log is looked into.
-        """
-        found = self._wanted_by(delivery)
-        unknown = tuple(name for name in found if name not in delivery.subscriptions)
-        if not unknown:
-            return delivery
-        known_since = delivery.since or (0,) * len(delivery.subscriptions)
-        return replace(
-            delivery,
-            subscriptions=(*delivery.subscriptions, *unknown),
-            since=(*known_since, *((delivery.seq - 1,) * len(unknown))),
-        )
-
-    def _wanted_by(self, delivery: Delivery) -> list[str]:
-        index = self._up_to_date()
-        document: object = None
-        if index.needs_document(delivery.topic):
-            try:
-                document = with_record_fields(
-                    decode_document(delivery.document), delivery.key, delivery.collection
-                )
-            except msgspec.DecodeError:
-                document = None  # it matches whoever has no filter, as it does in a lane
-        matched = index.match(record_of(delivery), document).by_gateway
-        return [name for ids in matched.values() for name in ids]
+    @contextmanager
+    def looking(self) -> Iterator[Looking]:
+        """For one batch; it hears of who comes and goes for as long as this lasts."""
+        looking = Looking(self._up_to_date(), Pace(self._now_s))
+        self._looking.add(looking)
+        try:
+            yield looking
+        finally:
+            self._looking.discard(looking)
 
     def _up_to_date(self) -> MatchIndex:
         if self._index is None:
@@ -76,3 +69,68 @@ class Broadcasts:
             self._index = self._index.patched(upserts, removals)
             self._changed.clear()
         return self._index
+
+
+class Looking:
+    """Whom the broadcasts of a batch are for."""
+
+    def __init__(self, index: MatchIndex, pace: Pace) -> None:
+        self._index = index
+        self._pace = pace
+        self._found: list[list[str]] = []
+        """By the place in the batch, with nothing for what is no broadcast."""
+        self._came: dict[str, Subscription] = {}
+        self._gone: set[str] = set()
+        self._index_of_came: MatchIndex | None = None
+
+    def came(self, subscription: Subscription) -> None:
+        self._came[subscription.id] = subscription
+        self._index_of_came = None
+
+    def went(self, subscription_id: str) -> None:
+        self._came.pop(subscription_id, None)
+        self._index_of_came = None
+        self._gone.add(subscription_id)
+
+    async def look(self, deliveries: Sequence[Delivery]) -> None:
+        """Ask who wants each of them."""
+        self._pace.begin()
+        for delivery in deliveries:
+            self._found.append(_wanted_by(self._index, delivery) if delivery.broadcast else [])
+            if self._pace.is_over():
+                await asyncio.sleep(0)
+                self._pace.begin()
+
+    def addressed(self, number: int, delivery: Delivery) -> Delivery:
+        """`delivery`, which is the batch's `number`, for all here who want it.
+
+        What its lane didn't know of counts as not read for up to there: the log is looked into.
+        """
+        found = self._found[number]
+        if self._came or self._gone:
+            found = [name for name in found if name not in self._came and name not in self._gone]
+            if self._index_of_came is None:
+                self._index_of_came = MatchIndex.of(self._came.values())
+            found += _wanted_by(self._index_of_came, delivery)
+        unknown = tuple(name for name in found if name not in delivery.subscriptions)
+        if not unknown:
+            return delivery
+        known_since = delivery.since or (0,) * len(delivery.subscriptions)
+        return replace(
+            delivery,
+            subscriptions=(*delivery.subscriptions, *unknown),
+            since=(*known_since, *((delivery.seq - 1,) * len(unknown))),
+        )
+
+
+def _wanted_by(index: MatchIndex, delivery: Delivery) -> list[str]:
+    document: object = None
+    if index.needs_document(delivery.topic):
+        try:
+            document = with_record_fields(
+                decode_document(delivery.document), delivery.key, delivery.collection
+            )
+        except msgspec.DecodeError:
+            document = None  # it matches whoever has no filter, as it does in a lane
+    matched = index.match(record_of(delivery), document).by_gateway
+    return [name for ids in matched.values() for name in ids]

@@ -160,7 +160,7 @@ class Subscriptions:
         )
         self.totals = Totals(evidence)
         self.fences = Fences()
-        self.broadcasts = Broadcasts(lambda: [one.subscription for one in self])
+        self.broadcasts = Broadcasts(lambda: [one.subscription for one in self], machine)
         self.placing = Placing(node_id, lambda: control.topology, machine)
 
     @property
