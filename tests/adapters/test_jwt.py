@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import json
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,21 @@ from joserfc import jwk, jwt
 from joserfc.errors import SecurityWarning
 from structlog.testing import capture_logs
 
-from headgate.adapters.jwt import JwtRules, JwtVerifier
+from headgate.adapters.jwt import (
+    ASK_AGAIN_S,
+    ASK_TIMEOUT_S,
+    REFRESH_WAIT_S,
+    JwtRules,
+    JwtVerifier,
+)
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.access.claims import ClaimRules
 from headgate.decide.access.grants import all_parsed
 from headgate.errors import InvalidConfig, NotNow, PeerUnreachable, Unauthorized
 from headgate.model.http import Response
 from headgate.services.principals import AccessOptions, KnownPrincipals
+from headgate.tasks import Helpers
+from tests.virtual_time import run_virtual
 
 SECRET = "s" * 40
 KEYS: dict[str, Any] = {
@@ -49,6 +59,7 @@ class Issuer:
         self.url = "https://issuer/keys"
         self.is_away = False
         self.asked = 0
+        self.takes_s = 0.0
 
     async def send(
         self,
@@ -61,6 +72,7 @@ class Issuer:
     ) -> Response:
         assert (method, url) == ("GET", self.url)
         self.asked += 1
+        await asyncio.sleep(self.takes_s)
         if self.is_away:
             raise PeerUnreachable(f"nothing answers at {url}")
         return Response(200, self.body)
@@ -79,6 +91,10 @@ def verifier(
     made = JwtRules("us", "headgate", algorithms, **named)
     asymmetric = [KEYS[name] for name in ("RS256", "ES256", "EdDSA")]
     return JwtVerifier(made, issuer or Issuer(*asymmetric), machine)
+
+
+def by_the_loop() -> ScriptedMachine:
+    return ScriptedMachine(clock=asyncio.get_running_loop().time)
 
 
 def signed(
@@ -228,14 +244,81 @@ async def test_a_key_that_is_rotated_in_is_taken_at_once() -> None:
     assert issuer.asked == 2
 
 
-async def test_unknown_keys_make_nobody_ask_more_often_than_once_a_second() -> None:
+def test_unknown_keys_make_nobody_ask_more_often_than_once_a_second() -> None:
+    run_virtual(_unknown_keys())
+
+
+async def _unknown_keys() -> None:
     issuer = Issuer(KEYS["RS256"])
-    checks = verifier(issuer)
-    for number in range(20):
-        unknown = jwk.ECKey.generate_key("P-256", {"kid": f"{number}"})
-        with pytest.raises(Unauthorized):
-            await checks.verified(signed("ES256", key=unknown))
-    assert issuer.asked == 1
+    checks = verifier(issuer, machine=by_the_loop())
+    unknown = [jwk.ECKey.generate_key("P-256", {"kid": f"{number}"}) for number in range(10)]
+    for asked in (1, 2, 3):
+        answers = await asyncio.gather(
+            *(checks.verified(signed("ES256", key=key)) for key in unknown), return_exceptions=True
+        )
+        assert {type(one) for one in answers} == {Unauthorized}
+        assert issuer.asked == asked
+    assert asyncio.get_running_loop().time() == pytest.approx(2 * ASK_AGAIN_S)
+
+
+def test_a_key_that_is_new_since_the_issuer_was_asked_is_taken_all_the_same() -> None:
+    """Whoever makes keys up has the issuer asked all the time; nobody is refused for that."""
+    run_virtual(_new_since())
+
+
+async def _new_since() -> None:
+    new, made_up = (jwk.ECKey.generate_key("P-256", {"kid": kid}) for kid in ("new", "made up"))
+    issuer = Issuer(KEYS["ES256"])
+    checks = verifier(issuer, machine=by_the_loop())
+    with pytest.raises(Unauthorized):
+        await checks.verified(signed("ES256", key=made_up))
+    issuer.body = public(new)
+    assert await checks.verified(signed("ES256", key=new))
+
+
+def test_nobody_keeps_keys_from_coming_by_leaving() -> None:
+    run_virtual(_leaving())
+
+
+async def _leaving() -> None:
+    """Somebody asks for keys of their own making and hangs up at once, again and again."""
+    issuer = Issuer(KEYS["ES256"])
+    issuer.takes_s = 0.5
+    checks = verifier(issuer, machine=by_the_loop())
+    made_up = jwk.ECKey.generate_key("P-256", {"kid": "made up"})
+
+    async def hangs_up() -> None:
+        while True:
+            with suppress(TimeoutError, Unauthorized):
+                async with asyncio.timeout(0.01):
+                    await checks.verified(signed("ES256", key=made_up))
+
+    async with Helpers() as helpers:
+        helpers.start(hangs_up())
+        await asyncio.sleep(5.0)
+        async with asyncio.timeout(2 * ASK_AGAIN_S):
+            assert await checks.verified(signed("ES256"))
+    await checks.close()
+
+
+def test_whose_key_is_known_waits_for_no_issuer_that_hangs() -> None:
+    run_virtual(_hanging())
+
+
+async def _hanging() -> None:
+    issuer = Issuer(KEYS["ES256"])
+    checks = verifier(issuer, machine=by_the_loop(), refresh_s=10.0)
+    assert await checks.verified(signed("ES256"))
+    issuer.takes_s, issuer.is_away = ASK_TIMEOUT_S, True
+    await asyncio.sleep(11.0)
+    waited_s = []
+    for _ in range(4):
+        began_s = asyncio.get_running_loop().time()
+        assert await checks.verified(signed("ES256"))
+        waited_s.append(asyncio.get_running_loop().time() - began_s)
+        await asyncio.sleep(ASK_TIMEOUT_S)
+    assert waited_s == pytest.approx([REFRESH_WAIT_S, 0.0, 0.0, 0.0], abs=0.01)
+    await checks.close()
 
 
 async def test_a_key_that_is_withdrawn_counts_no_more_after_a_while() -> None:
@@ -275,7 +358,35 @@ async def test_the_log_does_not_say_the_password_of_the_issuers_address() -> Non
     assert "hunter2" not in str(lines)
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"keys": 1}', b'{"keys": [1, {}]}', b"x"])
+STRANGE: tuple[Any, ...] = (
+    {"kty": "EC", "crv": "brainpoolP256r1", "x": "AQ", "y": "AQ"},
+    {"kty": "OKP", "crv": "Ed1", "x": "AQ"},
+    {"kty": "RSA", "n": None, "e": []},
+    {"kty": "RSA", "n": "é", "e": "AQAB", "use": 1, "key_ops": 2},
+    {"kty": "lattice"},
+    {},
+    7,
+)
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+async def test_a_key_that_nobody_understands_hides_none_of_the_others(
+    tmp_path: Path, strange: Any
+) -> None:
+    issuer = Issuer(KEYS["ES256"])
+    issuer.body = json.dumps({"keys": [strange, *json.loads(issuer.body)["keys"]]}).encode()
+    assert await verifier(issuer).verified(signed("ES256"))
+    path = tmp_path / "keys"
+    path.write_bytes(issuer.body)
+    assert await verifier(keys_file=str(path), jwks_url="").verified(signed("ES256"))
+
+
+DEEP = b'{"keys":' + b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b'{"keys": 1}', b'{"keys": [1, {}]}', b"x", DEEP]
+)
 async def test_what_is_no_set_of_keys_is_none(body: bytes) -> None:
     issuer = Issuer()
     issuer.body = body

@@ -264,3 +264,30 @@ async def test_an_address_is_taken_until_its_listener_stops(network: Network) ->
 
 async def test_one_that_was_never_started_is_stopped_at_once(network: Network) -> None:
     await network.listener().stop(WAIT_S)
+
+
+async def test_an_answer_that_is_larger_than_it_may_be_is_none_and_isnt_read() -> None:
+    async with AsyncExitStack() as stack:
+        network = Network("granian", MemoryWeb(), stack)
+        sent = 0
+
+        async def endless() -> AsyncIterator[bytes]:
+            nonlocal sent
+            while True:
+                sent += 64 * 1024
+                yield b"k" * 64 * 1024
+
+        async def answer(_request: Request) -> StreamResponse:
+            return StreamResponse(200, {"content-type": "application/json"}, endless())
+
+        async def small(_request: Request) -> Response:
+            return json_response({"keys": []})
+
+        _, url = await network.serve(Route("GET", "/keys", answer), Route("GET", "/small", small))
+        calls = PooledCalls(max_answer_bytes=256 * 1024)
+        stack.push_async_callback(calls.close)
+        with pytest.raises(errors.TooLarge):
+            await calls.send("GET", f"{url}/keys", timeout_s=WAIT_S)
+        assert sent < 64 * 1024 * 1024
+        found = await calls.send("GET", f"{url}/small", timeout_s=WAIT_S)
+        assert (found.status, found.body) == (200, b'{"keys":[]}')

@@ -3,7 +3,8 @@
 Implements ports.access.SignedClaims. Invariants: the header chooses neither an algorithm that isn't
 allowed nor a key of another kind than its algorithm's, so that no public key ever serves as a
 secret; a key that isn't known is asked for at the issuer's address, but not more often than every
-`ASK_AGAIN_S`, whoever asks; keys that are known go on while that address is away.
+`ASK_AGAIN_S`, whoever asks; keys that are known go on while that address is away, or takes long;
+whoever asks may leave, and what is asked for comes all the same.
 """
 
 from __future__ import annotations
@@ -27,16 +28,30 @@ from headgate.errors import HeadgateError, InvalidConfig, NotNow, Unauthorized
 from headgate.model.http import Response
 from headgate.ports.http import HttpCalls
 from headgate.ports.machine import Machine
+from headgate.tasks import Crew
 from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
 ASK_AGAIN_S = 1.0
 ASK_TIMEOUT_S = 5.0
+REFRESH_WAIT_S = 1.0
+"""So long whoever has a key that is known waits for whether it still counts."""
 KEYS_BYTES = 256 * 1024
 KEYS_MAX = 64
 KEY_KINDS: Mapping[str, str] = {"HS256": "oct", "RS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
 CURVES: Mapping[str, str] = {"ES256": "P-256", "EdDSA": "Ed25519"}
+UNREADABLE = (
+    JoseError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+    msgspec.MsgspecError,
+)
+"""What joserfc and msgspec raise for what is none of what it should be, or of a kind that they
+don't know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +88,10 @@ class JwtVerifier:
         self._fetched: list[jwk.Key] = []
         self._fetched_s = -math.inf
         self._asked_s = -math.inf
-        self._asking = asyncio.Lock()
+        self._is_away = False
+        """Whether nothing came of it when the issuer was last asked."""
+        self._crew = Crew("jwt")
+        self._asking: asyncio.Task[None] | None = None
 
     def recognises(self, credential: str) -> bool:
         return credential.count(".") == 2 and credential.startswith("ey")
@@ -88,6 +106,7 @@ class JwtVerifier:
         return claims
 
     async def close(self) -> None:
+        await self._crew.close()
         await self._calls.close()
 
     # --- the signature ---------------------------------------------------------------------------
@@ -101,47 +120,51 @@ class JwtVerifier:
             for key in keys:
                 try:
                     return jwt.decode(credential, key, algorithms=[header.alg]).claims
-                except (
-                    JoseError,
-                    ValueError,
-                    TypeError,
-                    LookupError,
-                    AttributeError,
-                    RecursionError,
-                ):
+                except UNREADABLE:
                     continue  # none says why: whoever forges one learns nothing
         raise _refused("its signature is none of the issuer's")
 
     async def _keys(self, header: _Header) -> list[jwk.Key]:
         """Those that may have signed it."""
-        if self._rules.jwks_url and header.alg != "HS256":
-            is_old = self._machine.monotonic_s() - self._fetched_s > self._rules.refresh_s
-            if is_old or not _fitting([*self._fixed, *self._fetched], header):
-                await self._fetch(header)
+        known = self._known(header)
+        if not self._rules.jwks_url or header.alg == "HS256":
+            return known
+        if not known:
+            asked = self._asked()
+            await asyncio.shield(asked)
+            known = self._known(header)
+            if self._is_away and not known:
+                raise NotNow("the issuer's keys can't be fetched at the moment; try again")
+        elif self._machine.monotonic_s() - self._fetched_s > self._rules.refresh_s:
+            asked = self._asked()
+            if not self._is_away:
+                await asyncio.wait([asked], timeout=REFRESH_WAIT_S)
+        return self._known(header)
+
+    def _known(self, header: _Header) -> list[jwk.Key]:
         return _fitting([*self._fixed, *self._fetched], header)
 
-    async def _fetch(self, header: _Header) -> None:
-        asked_s = self._asked_s
-        async with self._asking:
-            if self._asked_s != asked_s:
-                return  # somebody has just asked
-            now_s = self._machine.monotonic_s()
-            if now_s - self._asked_s < ASK_AGAIN_S:
-                return
-            self._asked_s = now_s
-            try:
-                answer = await self._calls.send(
-                    "GET", self._rules.jwks_url, timeout_s=ASK_TIMEOUT_S
-                )
-                self._fetched = _keys_in_answer(answer)
-                self._fetched_s = now_s
-            except HeadgateError as error:
-                url, why = self._rules.jwks_url, without_passwords(str(error))
-                log.warning(LogLine.KEYS_NOT_FETCHED, url=without_passwords(url), error=why)
-                if not _fitting([*self._fixed, *self._fetched], header):
-                    raise NotNow(
-                        "the issuer's keys can't be fetched at the moment; try again"
-                    ) from error
+    def _asked(self) -> asyncio.Task[None]:
+        """The issuer is asked once for all who want to know: nobody can end that by leaving."""
+        if self._asking is None or self._asking.done():
+            self._asking = self._crew.start("fetching keys", self._fetch())
+        return self._asking
+
+    async def _fetch(self) -> None:
+        since_s = self._machine.monotonic_s() - self._asked_s
+        if since_s < ASK_AGAIN_S:
+            await asyncio.sleep(ASK_AGAIN_S - since_s)
+        self._asked_s = self._machine.monotonic_s()
+        try:
+            answer = await self._calls.send("GET", self._rules.jwks_url, timeout_s=ASK_TIMEOUT_S)
+            self._fetched = _keys_in_answer(answer)
+        except HeadgateError as error:
+            self._is_away = True
+            url, why = self._rules.jwks_url, without_passwords(str(error))
+            log.warning(LogLine.KEYS_NOT_FETCHED, url=without_passwords(url), error=why)
+        else:
+            self._is_away = False
+            self._fetched_s = self._asked_s
 
     # --- the claims ------------------------------------------------------------------------------
 
@@ -207,7 +230,7 @@ def _configured(rules: JwtRules) -> list[jwk.Key]:
         path = Path(rules.keys_file).expanduser()
         try:
             keys += _public(path.read_bytes())
-        except (OSError, JoseError, TypeError, ValueError, msgspec.MsgspecError) as error:
+        except (OSError, *UNREADABLE) as error:
             raise InvalidConfig(
                 f"security.jwt.keys: {path} can't be read, or has no public key in it: it must be "
                 "PEM or a JWK set",
@@ -223,7 +246,7 @@ def _public(content: bytes) -> list[jwk.Key]:
     for kind in kinds:
         try:
             return [jwk.import_key(content, kind)]
-        except (JoseError, ValueError):
+        except UNREADABLE:
             continue
     raise ValueError("no key of a kind that is known")
 
@@ -239,7 +262,7 @@ def _in_set(content: bytes) -> list[jwk.Key]:
         try:
             if isinstance(one, dict) and one.get("kty") in ("RSA", "EC", "OKP"):
                 keys.append(import_one(one))
-        except (JoseError, ValueError, TypeError):
+        except UNREADABLE:
             continue  # one that nobody understands hides none of the others
     if not keys:
         raise ValueError("no key of a kind that is known")
@@ -247,11 +270,11 @@ def _in_set(content: bytes) -> list[jwk.Key]:
 
 
 def _keys_in_answer(answer: Response) -> list[jwk.Key]:
-    if answer.status != 200 or len(answer.body) > KEYS_BYTES:
+    if answer.status != 200:
         raise NotNow(f"the issuer answered {answer.status} instead of its keys")
     try:
         return _in_set(answer.body)
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+    except UNREADABLE as error:
         raise NotNow("what the issuer answered is no JWK set") from error
 
 

@@ -97,6 +97,11 @@ class KnownPrincipals:
         """Somebody else decides who there is, and doesn't tell this role: `why` says who."""
         self._tokens, self._unknown = None, why
 
+    async def close(self) -> None:
+        """Nobody new is looked for any more."""
+        if self._jwt is not None:
+            await self._jwt.close()
+
     def trust_locally(self, secret: str) -> None:
         """Whoever says it is an administrator: it is only known on this machine."""
         self._local_digest = digest_of(secret)

@@ -73,9 +73,10 @@ def signed_claims(config: Config) -> SignedClaims | None:
     if not config.security.jwt.issuer:
         return None
     from headgate.adapters.http.calls import PooledCalls
-    from headgate.adapters.jwt import JwtVerifier
+    from headgate.adapters.jwt import KEYS_BYTES, JwtVerifier
 
-    return JwtVerifier(jwt_rules(config), PooledCalls(), THIS_MACHINE)
+    calls = PooledCalls(max_answer_bytes=KEYS_BYTES)
+    return JwtVerifier(jwt_rules(config), calls, THIS_MACHINE)
 
 
 def leave_admin_key(folder: DataFolder, url: str, key: str) -> None:

@@ -13,6 +13,8 @@ from datetime import timedelta
 
 from pyreqwest.client import ClientBuilder
 from pyreqwest.exceptions import ConnectError, PyreqwestError, RequestTimeoutError
+from pyreqwest.request import RequestBuilder
+from pyreqwest.response import BaseResponse
 
 from headgate import errors
 from headgate.model.http import Response
@@ -25,9 +27,13 @@ CONNECTING = "client error (Connect)"
 
 
 class PooledCalls:
-    """Implements ports.http.HttpCalls, with one pool of connections."""
+    """Implements ports.http.HttpCalls, with one pool of connections. Of an answer with more than
+    `max_answer_bytes` (0: any number) nothing further is read: it is no answer."""
 
-    def __init__(self, *, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    def __init__(
+        self, *, connect_timeout_s: float = CONNECT_TIMEOUT_S, max_answer_bytes: int = 0
+    ) -> None:
+        self._max_answer_bytes = max_answer_bytes
         self._client = (
             ClientBuilder()
             .connect_timeout(timedelta(seconds=connect_timeout_s))
@@ -55,7 +61,10 @@ class PooledCalls:
         try:
             message = self._client.request(method, url).headers(list(headers))
             message = message.timeout(timedelta(seconds=timeout_s))
-            answer = await (message.body_bytes(body) if body else message).build().send()
+            message = message.body_bytes(body) if body else message
+            if self._max_answer_bytes:
+                return await self._bounded(message, url)
+            answer = await message.build().send()
             content = bytes(await answer.bytes())
         except RequestTimeoutError as error:
             # Also where it says "connect": that may be a request that was sent and not answered.
@@ -64,11 +73,26 @@ class PooledCalls:
             if _was_connecting(error):
                 raise errors.PeerUnreachable(f"nothing answers at {url}", url=url) from error
             raise errors.OutcomeUnknown(f"the connection to {url} ended", url=url) from error
-        found = dict(answer.headers.items())
-        return Response(answer.status, content, found.get("content-type", ""), found)
+        return _response(answer, content)
+
+    async def _bounded(self, message: RequestBuilder, url: str) -> Response:
+        content = bytearray()
+        async with message.build_streamed() as answer:
+            while (chunk := await answer.body_reader.read_chunk()) is not None:
+                content += chunk
+                if len(content) > self._max_answer_bytes:
+                    raise errors.TooLarge(
+                        f"what {url} answers is larger than {self._max_answer_bytes} bytes", url=url
+                    )
+            return _response(answer, bytes(content))
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _response(answer: BaseResponse, content: bytes) -> Response:
+    found = dict(answer.headers.items())
+    return Response(answer.status, content, found.get("content-type", ""), found)
 
 
 def _was_connecting(error: PyreqwestError) -> bool:

@@ -226,6 +226,8 @@ class Coordinator:
         await self._crew.close(timeout_s=STOP_TIMEOUT_S)
         await self._ports.control.stop(grace_s)
         await self._ports.http.stop(grace_s)
+        if self._ports.principals is not None:
+            await self._ports.principals.close()
         await self._ports.checkpoints.close()
         await self._ports.reader.close()
         await self._ports.letters.close()

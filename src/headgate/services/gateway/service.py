@@ -329,6 +329,8 @@ class Gateway:
         await self._stop_listening(max(LAST_WORDS_S, deadline_s - loop.time()))
         await self._crew.close()
         await self._subscriptions.crew.close(grace_s=LAST_WORDS_S)
+        if self._principals is not None:
+            await self._principals.close()
         if self._session is not None:
             await self._session.close(returns=returns)
         await self._calls.close()

@@ -202,6 +202,8 @@ class Ingest:
             log.warning(LogLine.APPEND_FAILED, reason=f"writes still open after {timeout_s:g} s")
         await self._http.stop(max(LAST_ANSWERS_S, deadline_s - self._now_s()))
         await self._crew.close()
+        if self._principals is not None:
+            await self._principals.close()
         if self._session is not None:
             await self._session.close(returns=returns)
         self._writing.close()

@@ -228,6 +228,8 @@ class Router:
         await self._crew.close()
         await ports.windows.close()
         await ports.listener.stop(1.0)
+        if ports.principals is not None:
+            await ports.principals.close()
         await ports.calls.close()
         self._life.meets(Event.ENDED)
 
