@@ -212,7 +212,14 @@ WORST: dict[str, tuple[str, dict[str, Any]]] = {
     "order": (
         _as_many("t > u"), {"t": "a" * MAX_ORDERED_CHARS, "u": "a" * MAX_ORDERED_CHARS + "é"},
     ),
+    "wide texts in order": (
+        _as_many("t > u"), {"t": "a" * MAX_ORDERED_CHARS, "u": "a" * MAX_ORDERED_CHARS + "𝄞"},
+    ),
     "what is built": (_as_many("t + t == 1"), {"t": [1] * (MAX_BUILT_LENGTH // 2)}),
+    "texts that grow": (_as_many('t + "a" == "b"'), {"t": "𝄞" * (MAX_BUILT_LENGTH - 1)}),
+    "names that are made": (
+        _as_many('o[t + "a"]'), {"t": "𝄞" * (MAX_BUILT_LENGTH - 1), "o": {"a": 1}},
+    ),
     "fields": (_as_many("a"), {"a": 1}),
     "depth": (_as_many("!!!!!!!!!!!!!!!!!!!!a.b.c.d.e.f"), {"a": {"b": {"c": {"d": {"e": 1}}}}}),
     "conversions": (_as_many("int(a) < double(b)"), {"a": "9" * 19, "b": "1" * 300 + "e-1"}),

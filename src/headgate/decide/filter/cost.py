@@ -24,6 +24,7 @@ from headgate.decide.filter.syntax import (
     Compare,
     Conditional,
     Expression,
+    Index,
     ListOf,
     Literal,
     children,
@@ -42,6 +43,8 @@ ORDERED_US = 25.0
 COMPARED_US = 100.0
 """Two values of the document, which may be long texts, lists or objects."""
 BUILT_US = 100.0
+NAMED_US = 150.0
+"""A field by a name that was made for it: hashed anew each time, a long text's every character."""
 SEARCHED_US = 60.0
 SEARCHED_PER_CHAR_US = 3.0
 """A text for a part of it: more with every character of the part, up to a hundred."""
@@ -110,6 +113,8 @@ def _own_us(node: Expression) -> float:
         case Arithmetic(op="+"):
             known = isinstance(node.left, Literal) or isinstance(node.right, Literal)
             return NODE_US + (CONVERTED_US if known else BUILT_US)
+        case Index(key=key) if not isinstance(key, Literal) and path_of(key) is None:
+            return NODE_US + NAMED_US
         case _:
             return NODE_US
 
