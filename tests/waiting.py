@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import psutil
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 
 
 async def until(condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:

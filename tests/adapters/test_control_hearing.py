@@ -84,7 +84,7 @@ async def test_an_answer_that_is_read_late_is_true_of_when_it_was_asked_for() ->
 async def test_who_has_much_to_say_and_to_hear_checks_in_too() -> None:
     async with connected() as (session, coordinator):
         session._check_in_s = 0.05
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while coordinator.check_ins < 2:
                 await session.send(Unregister(1, ("s",)))
                 await asyncio.sleep(0.005)
@@ -150,5 +150,5 @@ async def test_a_stream_is_hung_up_however_much_is_on_its_way() -> None:
     for revision in range(QUEUE_BOUND):
         stream.send(AdoptionFloor(revision))
     stream.hang()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await stream.write_until_hung()

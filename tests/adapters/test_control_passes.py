@@ -25,7 +25,7 @@ from tests.waiting import until
 LOOPBACK = "127.0.0.1"
 TOKENS = ClusterTokens(("a-token-of-this-cluster",))
 OTHERS = ClusterTokens(("a-token-of-another-cluster",))
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class Coordinator:

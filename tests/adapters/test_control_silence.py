@@ -12,7 +12,7 @@ from headgate.model.control.to_coordinator import Hello
 from headgate.ports.control import ControlStream
 
 LOOPBACK = "127.0.0.1"
-WAIT_S = 10.0
+WAIT_S = 30.0
 SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
 

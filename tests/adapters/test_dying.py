@@ -115,8 +115,8 @@ async def test_a_peer_that_goes_away_while_it_is_written_to_is_no_mistake() -> N
     async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}") as channel:
         stream: Any = channel.stream_stream(METHOD)()
         await stream.write(encode(HELLO))
-        await asyncio.wait_for(begun.wait(), 10)  # and nobody reads: it is in the middle of it
-    await asyncio.wait_for(served.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 30)  # and nobody reads: it is in the middle of it
+    await asyncio.wait_for(served.wait(), 30)
     await crew.close(grace_s=10)
     assert deaths.counts() == {}
     await server.stop(0)
@@ -131,7 +131,7 @@ async def test_a_server_that_ends_by_itself_says_so() -> None:
     assert server._server is not None
     server._server.stop()  # type: ignore[no-untyped-call]
     with pytest.raises(TaskDied, match="http server returned"):
-        await asyncio.wait_for(server.failed(), 10)
+        await asyncio.wait_for(server.failed(), 30)
     await server.stop(0.1)
 
 
@@ -216,6 +216,6 @@ async def test_a_leadership_that_can_not_be_renewed_is_lost() -> None:
         granted_s=0.0,
         now_s=lambda: 0.0,
     )
-    await asyncio.wait_for(leadership.lost(), 10)
+    await asyncio.wait_for(leadership.lost(), 30)
     assert not leadership.held
     await until(lambda: deaths.counts() == {"etcd leadership": 1})

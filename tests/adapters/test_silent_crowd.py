@@ -18,7 +18,7 @@ from headgate.ports.connection import Peer, Reception, Visit
 
 LOOPBACK = "127.0.0.1"
 CROWD = 300
-WAIT_S = 20.0
+WAIT_S = 30.0
 SAID = {
     "nothing": b"",
     "a letter": b"G",

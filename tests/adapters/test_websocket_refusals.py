@@ -39,7 +39,7 @@ async def test_what_is_no_text_or_no_address_is_an_invalid_request(
     port = await listener.start(Reception(admit, "v1", 1_000), LOOPBACK, 0)
     reader, writer = await asyncio.open_connection(LOOPBACK, port)
     writer.write(b"\r\n".join((request_line, header, UPGRADE, b"")))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         answer = await reader.read()
     writer.close()
     listener.stop()

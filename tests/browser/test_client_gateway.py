@@ -103,7 +103,7 @@ async def test_a_stream_that_nobody_answers_is_given_up(page: Page, world: World
 
     await page.route("**/v1/subscribe?*", first_hangs)
     await listener.listen({"all": {}}, transport="sse")
-    await asyncio.wait_for(asked.wait(), 10)
+    await asyncio.wait_for(asked.wait(), 30)
     await page.clock.run_for(STREAM_QUIET_MS)
     await listener.until_reason("the stream is silent")
     await page.clock.run_for(1_000)

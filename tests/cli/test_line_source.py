@@ -76,7 +76,7 @@ def test_how_a_pipe_delivers_makes_no_difference(
         writer = threading.Thread(target=write_pieces, args=(path, pieces))
         writer.start()
         assert everything(source) == TEXT
-        writer.join(10)
+        writer.join(30)
 
 
 def test_the_first_line_of_a_pipe_is_there_before_the_second(tmp_path: Path) -> None:

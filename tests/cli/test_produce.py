@@ -270,7 +270,7 @@ class Broken:
 
 
 async def test_a_reader_that_makes_a_mistake_ends_the_input_with_an_error() -> None:
-    chunk = await asyncio.wait_for(_chunks(cast("LineSource", Broken())).get(), 10)
+    chunk = await asyncio.wait_for(_chunks(cast("LineSource", Broken())).get(), 30)
     assert isinstance(chunk, HeadgateError)
     assert "a mistake" in chunk.message
 

@@ -88,7 +88,7 @@ async def test_a_signal_says_whether_the_role_returns(
     service = Service()
     monkeypatch.setattr(roles, "_build", lambda *_: service)
     serving = asyncio.create_task(roles._serve("coordinator", LOADED, supervised=False))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await service.is_up.wait()
         os.kill(os.getpid(), number)
         assert not await serving, "whoever started it starts it again"
@@ -102,7 +102,7 @@ async def test_whoever_waits_for_the_coordinator_says_what_to_set(
     config = Config.model_validate({"ingest": ingest})
     waiting = asyncio.create_task(roles._coordinator_answers("ingest", config))
     said = ""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not said:
             await asyncio.sleep(0.01)
             said = capsys.readouterr().err

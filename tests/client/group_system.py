@@ -44,7 +44,7 @@ from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.services.gateway.doubles import FakeLanes
 from tests.written_log import WrittenLog
 
-WAIT_S = 15.0
+WAIT_S = 30.0
 PARTITIONS = 3
 TIMING = Timing(
     lease_ms=400, check_in_ms=50, rebalance_ms=200, settle_ms=30, handoff_ms=3_000, learn_for_ms=0

@@ -9,7 +9,7 @@ import pytest
 
 from tests.client.served_gateway import served_gateway
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 PROGRAM = """
 import sys, threading
 from headgate.client import SyncConsumer, SyncSubscriber

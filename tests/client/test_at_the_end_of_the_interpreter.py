@@ -8,7 +8,7 @@ import sys
 
 from tests.client.served_gateway import served_gateway
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 PROGRAM = """
 import sys
 from headgate.client import SyncConsumer, SyncProducer, SyncSubscriber

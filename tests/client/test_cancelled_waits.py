@@ -13,7 +13,7 @@ from headgate.client import Consumer, Event, Subscriber
 from tests.client.served_gateway import ServedGateway, served_gateway
 from tests.waiting import until
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 UNKNOWN = {"code": "unknown_topic", "message": "no such topic; create it", "details": {}}
 
 

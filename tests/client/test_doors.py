@@ -18,7 +18,7 @@ from headgate.model.http import Request, Response, Route
 from tests.client.produce_server import produce_server
 from tests.client.served_gateway import served_gateway
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 FULL = {"code": "overloaded", "message": "this gateway is full", "details": {}}
 
 

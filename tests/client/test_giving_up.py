@@ -52,7 +52,7 @@ async def test_what_is_nacked_too_often_is_a_letter_and_the_rest_of_its_key_goes
         await owns(made)
         await produce(system, 6)
         seen: list[tuple[int, int]] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             async for message in made:
                 seen.append(number_of(message))
                 if seen[-1][0] == POISON:
@@ -73,13 +73,13 @@ async def test_an_exception_that_leaves_the_block_counts_and_a_cancelled_task_do
         seen: list[int] = []
         for error in (ValueError, asyncio.CancelledError, ValueError, ValueError):
             with contextlib.suppress(error):
-                async with asyncio.timeout(10), consumer(system) as made:
+                async with asyncio.timeout(30), consumer(system) as made:
                     async for message in made:
                         number, _ = number_of(message)
                         if number == POISON:
                             raise error
                         seen.append(number)
-        async with asyncio.timeout(10), consumer(system) as made:
+        async with asyncio.timeout(30), consumer(system) as made:
             async for message in made:
                 seen.append(number_of(message)[0])
                 if sorted(seen) == [1, 2, 4, 5, 6]:
@@ -96,7 +96,7 @@ async def test_who_acknowledges_by_hand_is_blamed_only_for_what_is_certain() -> 
         seen: list[int] = []
         for _ in range(4):
             with contextlib.suppress(ValueError):
-                async with asyncio.timeout(10), consumer(system, acks="manual") as made:
+                async with asyncio.timeout(30), consumer(system, acks="manual") as made:
                     async for message in made:
                         number, _ = number_of(message)
                         if number == POISON:
@@ -136,7 +136,7 @@ async def test_so_is_a_reader_whose_workers_are_tasks() -> None:
             await until(lambda: reading.done() or bool(letters(system)))  # noqa: B023 - done by then
             reading.cancel()
             await asyncio.wait([reading])
-        async with asyncio.timeout(10), consumer(system, acks="manual") as made:
+        async with asyncio.timeout(30), consumer(system, acks="manual") as made:
             while set(seen) != {1, 2, 4, 5, 6}:
                 await work(made, await anext(made))
         assert numbers(system) == [POISON]
@@ -184,7 +184,7 @@ async def test_a_network_that_flaps_while_a_handler_works_is_no_failure() -> Non
     async with group_system() as system, consumer(system, max_deliveries=2) as made:
         await owns(made)
         await produce(system, 1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await anext(made)
         for _ in range(3):
             lose_connection(made)
@@ -200,7 +200,7 @@ async def test_what_is_nacked_for_later_comes_at_once_after_a_lost_connection() 
     async with group_system() as system, consumer(system, max_deliveries=2) as made:
         await owns(made)
         await produce(system, 1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             message = await anext(made)
             await made.nack(message, delay_s=60)
             lose_connection(made)
@@ -221,7 +221,7 @@ async def test_other_keys_go_on_beside_one_that_is_wanted_later(seq: int) -> Non
     async with group_system() as system:
         ref = position_ref(0, 0, targets=1)
         system.checkpoints.stored[ref] = Checkpoint(0, 0, 0, settled=0, tried=((seq, 2, 0),))
-        async with asyncio.timeout(10), consumer(system, start="earliest") as made:
+        async with asyncio.timeout(30), consumer(system, start="earliest") as made:
             await owns(made)
             await produce(system, 6)
             seen: list[int] = []
@@ -241,11 +241,11 @@ async def test_what_waits_unseen_in_the_client_did_not_fail() -> None:
             async with consumer(system, max_deliveries=1, acks="manual") as made:
                 await owns(made)
                 await produce(system, 2)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(30):
                     await made.acknowledge(await anext(made))
                 await until(lambda: bool(made._membership.waiting))
                 raise ValueError("no room on the disk")
-        async with asyncio.timeout(5), consumer(system, max_deliveries=1) as made:
+        async with asyncio.timeout(30), consumer(system, max_deliveries=1) as made:
             assert number_of(await anext(made))[0] == 2
         assert not letters(system)
 
@@ -256,7 +256,7 @@ async def test_what_waits_beside_something_from_before_a_reconnect_is_not_blamed
         await made.__aenter__()
         await owns(made)
         await produce(system, 2)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert number_of(await anext(made))[0] == 1
         lose_connection(made)
         await until(lambda: not made.targets)
@@ -265,6 +265,6 @@ async def test_what_waits_beside_something_from_before_a_reconnect_is_not_blamed
         made._membership.ended()  # killed
         lose_connection(made)
         await made.close()
-        async with asyncio.timeout(5), consumer(system, "d", max_deliveries=1) as other:
+        async with asyncio.timeout(30), consumer(system, "d", max_deliveries=1) as other:
             assert number_of(await anext(other))[0] == 1
         assert not letters(system)

@@ -31,7 +31,7 @@ from tests.client.test_sync_clients import (
 )
 from tests.client.test_sync_producer import in_thread
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 CHILD_S = 10
 When = Literal["before", "after"]
 

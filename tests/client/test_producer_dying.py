@@ -57,9 +57,9 @@ async def test_whoever_waits_hears_of_it_and_the_next_one_is_written(
     async with Producer(server.url) as producer:
         once(method, kind, monkeypatch)
         with pytest.raises(HeadgateError, match="the producer failed: RuntimeError"):
-            await asyncio.wait_for(producer.send("flights", {"n": 1}), 10)
+            await asyncio.wait_for(producer.send("flights", {"n": 1}), 30)
         assert deaths.counts() == {task: 1}
-        await asyncio.wait_for(producer.send("flights", {"n": 2}), 10)
+        await asyncio.wait_for(producer.send("flights", {"n": 2}), 30)
     assert server.documents("flights") == [{"n": 2}]
 
 

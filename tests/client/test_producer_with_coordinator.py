@@ -28,7 +28,7 @@ from headgate.services.coordinator.service import (
     CoordinatorSettings,
 )
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 IN_ANOTHER_THREAD = """
 import asyncio, sys, threading
 from headgate.client.producing.route import Route

@@ -20,7 +20,7 @@ from tests.client.produce_server import ProduceServer, produce_server
 from tests.decide.produce.test_routing_cache import topology
 from tests.virtual_time import run_virtual
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class Stream:

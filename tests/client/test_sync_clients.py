@@ -18,7 +18,7 @@ from tests.client.served_gateway import ServedGateway, served_gateway
 from tests.client.test_sync_producer import in_thread
 from tests.waiting import until
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 BUSY_S = 0.1
 Client = SyncSubscriber | SyncConsumer
 

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.client.producing.fair_order import Line, Turns
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 def lines(*keys: object) -> frozenset[Line]:

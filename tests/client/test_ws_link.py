@@ -11,7 +11,7 @@ from headgate import errors
 from headgate.adapters.picows.link import WsLink
 from headgate.ports.connection import Link
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class PingingServer(WSListener):

@@ -235,7 +235,7 @@ async def test_without_a_majority_mongodb_acknowledges_nothing(
         for node in others:
             await asyncio.to_thread(node.kill)
         with pytest.raises(StorageFailed, match=r"MongoDB can't be reached .*; check mongo\.url"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await saver.store.claim(REF, HELD)
         for node in others:
             await asyncio.to_thread(node.start)

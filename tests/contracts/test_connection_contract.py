@@ -21,7 +21,7 @@ from headgate.ports.connection import (
     Wire,
 )
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 MESSAGE_BYTES = 1_000
 LARGE = b"x" * 10_000
 

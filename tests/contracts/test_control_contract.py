@@ -31,7 +31,7 @@ from headgate.tasks import deaths
 from tests.servers.process import free_port
 from tests.waiting import until
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 AGAIN_S = 0.02
 AWAY_S = 0.15
 """Long enough to be asked for in vain."""

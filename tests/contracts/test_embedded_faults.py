@@ -33,6 +33,9 @@ from headgate.ports.log import Appended, Extent, Retention
 from tests.contracts.faulty_disk import faulty_disk, fill_up, mount_tiny_disk
 
 REF = PartitionRef("flights", 0)
+WAIT_S = 30.0
+NOT_BY_ITSELF_S = 2 * WAIT_S
+"""A follower that looks by itself so rarely hears of nothing but by its bell."""
 BIG = b'"' + b"x" * 100_000 + b'"'
 
 
@@ -111,7 +114,7 @@ async def test_a_call_behind_waiting_appends_is_served(folder: DataFolder) -> No
     await asyncio.sleep(0)
     intruder.execute("ROLLBACK")
     intruder.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert len(await asyncio.gather(*waiting)) == 5
         await closing
     assert await reader.extent(REF) == Extent(1, 5)
@@ -416,7 +419,8 @@ async def test_a_followers_socket_is_private_short_and_gone_afterwards(folder: D
 
 
 async def test_a_follower_that_died_is_forgotten(folder: DataFolder) -> None:
-    reader, writer = EmbeddedLogReader(folder), EmbeddedLogWriter(folder)
+    reader = EmbeddedLogReader(folder, safety_s=NOT_BY_ITSELF_S)
+    writer = EmbeddedLogWriter(folder)
     await writer.open(REF, epoch=1)
     async with reader.follow([REF]) as wakes:
         base = bell_directory(folder.root)
@@ -426,7 +430,7 @@ async def test_a_follower_that_died_is_forgotten(folder: DataFolder) -> None:
             gone.bind(str(base / "dead"))
             dead.symlink_to(Path("..") / "dead")
         await append(writer, "a")
-        async with asyncio.timeout(0.8):
+        async with asyncio.timeout(WAIT_S):
             assert await anext(wakes) == {REF}
         await append(writer, "b")
         await writer.close()
@@ -440,7 +444,9 @@ async def test_a_hint_turned_away_by_a_full_queue_still_wakes_its_partition(
 ) -> None:
     other = PartitionRef("flights", 1)
     busy, quiet = Bell(folder.root, REF), Bell(folder.root, other)
-    async with Follower(folder.root, [REF, other]) as wakes, asyncio.timeout(0.8):
+    refs = [REF, other]
+    following = Follower(folder.root, refs, safety_s=NOT_BY_ITSELF_S)
+    async with following as wakes, asyncio.timeout(WAIT_S):
         for _ in range(2_000):  # No await, so nobody drains: more than any kernel queues.
             busy.ring()
         quiet.ring()
@@ -452,11 +458,11 @@ async def test_a_hint_turned_away_by_a_full_queue_still_wakes_its_partition(
 async def test_a_follower_that_joins_within_the_clocks_grain_is_found(folder: DataFolder) -> None:
     """File times move in steps of milliseconds: a second change may leave the same time."""
     bell, links = Bell(folder.root, REF), bell_directory(folder.root) / _digest(str(REF))
-    async with Follower(folder.root, [REF]), asyncio.timeout(0.8):
+    async with Follower(folder.root, [REF]), asyncio.timeout(WAIT_S):
         same_ns = time.time_ns()
         os.utime(links, ns=(same_ns, same_ns))
         bell.ring()
-        async with Follower(folder.root, [REF]) as late:
+        async with Follower(folder.root, [REF], safety_s=NOT_BY_ITSELF_S) as late:
             os.utime(links, ns=(same_ns, same_ns))
             bell.ring()
             assert await anext(late) == {REF}
@@ -497,7 +503,7 @@ async def test_a_follower_that_never_listens_doesnt_hold_the_writer(folder: Data
     )
     assert deaf.stdout is not None
     assert await deaf.stdout.readline() == b"linked\n"
-    async with reader.follow([REF]) as wakes, asyncio.timeout(10):
+    async with reader.follow([REF]) as wakes, asyncio.timeout(30):
         for number in range(100):
             await append(writer, f"e{number}")
             while (await reader.extent(REF)).head <= number:

@@ -19,7 +19,7 @@ from headgate.model.http import Request, Response, Route, StreamResponse, json_r
 from headgate.ports.http import HttpCalls, HttpListener
 
 HOST = "127.0.0.1"
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 @dataclass

@@ -253,7 +253,7 @@ async def test_nothing_is_held_for_what_was_dropped_and_nobody_waits_for_it(logs
             writer.retain(REF, Retention(), settled=0, ids_ms=1, now_ms=1)
         )
         await writer.drop_records(REF, epoch=epoch + 1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SAFETY_S / 2):
             await asyncio.gather(retaining, return_exceptions=True)
         with pytest.raises(Fenced):
             await writer.retain(REF, Retention(), settled=0, ids_ms=1, now_ms=1)
@@ -466,9 +466,9 @@ async def test_a_follower_that_lags_hears_of_every_partition_that_grew(logs: Ope
                 heard |= await anext(wakes)
 
 
-async def test_every_partition_is_woken_within_a_second_without_any_append(logs: Opened) -> None:
-    reader = logs.reader()
-    async with reader.follow([REF, OTHER]) as wakes, asyncio.timeout(1.5):
+async def test_every_partition_is_woken_now_and_then_without_any_append(logs: Opened) -> None:
+    reader = logs.reader(safety_s=0.2)
+    async with reader.follow([REF, OTHER]) as wakes, asyncio.timeout(SAFETY_S / 2):
         assert await anext(wakes) == {REF, OTHER}
 
 

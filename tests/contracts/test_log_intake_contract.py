@@ -221,7 +221,7 @@ async def test_others_append_in_between(logs: Opened) -> None:
 async def test_followers_hear_of_it(logs: Opened) -> None:
     writer, reader = logs.writer(), logs.reader()
     await writer.open(REF, epoch=1)
-    async with reader.follow([REF]) as wake_ups, asyncio.timeout(10):
+    async with reader.follow([REF]) as wake_ups, asyncio.timeout(30):
         await take_in(writer, mark(upto="a"), "a")
         assert REF in await anext(wake_ups)
 

@@ -151,7 +151,7 @@ async def test_no_call_hangs_on_a_paused_server(own_server: Postgres, schema: st
     async with opened(own_server.dsn, schema, **bounds) as (writer, reader):
         await append(writer, "a")
         with paused(own_server):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 outcomes = await asyncio.gather(
                     *(append(writer, f"e{number}") for number in range(5)),
                     writer.find(REF, ["a"]),
@@ -178,7 +178,7 @@ async def test_a_server_that_isnt_there_is_a_definite_failure(schema: str) -> No
     dsn = f"host=127.0.0.1 port={free_port()} user=me password=hunter2 dbname=x"
     writer = PostgresLogWriter(dsn, schema=schema, timeout_s=0.3)
     reader = PostgresLogReader(dsn, schema=schema, timeout_s=0.3)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         for attempt in (writer.open(REF, epoch=1), reader.extent(REF), writer.find(REF, ["a"])):
             with pytest.raises(StorageFailed, match="PostgreSQL can't be reached") as failed:
                 await attempt

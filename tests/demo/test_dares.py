@@ -22,7 +22,7 @@ from headgate.demo.page.slow_reading import SlowReading
 from headgate.tasks import Crew
 
 NOBODY = "http://127.0.0.1:9"
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 @dataclass

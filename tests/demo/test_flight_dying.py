@@ -41,13 +41,13 @@ def flight(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Flight:
 async def test_a_part_that_dies_ends_the_flight(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     run = flight(monkeypatch, **{part: mistaken}).run(asyncio.Event())
     with pytest.raises(RuntimeError, match="a mistake"):
-        await asyncio.wait_for(run, 10)
+        await asyncio.wait_for(run, 30)
 
 
 async def test_whoever_stops_following_ends_the_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     run = flight(monkeypatch, following=nothing).run(asyncio.Event())
     with pytest.raises(TaskDied, match="demo following returned"):
-        await asyncio.wait_for(run, 10)
+        await asyncio.wait_for(run, 30)
 
 
 async def test_followers_end_before_whom_they_follow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,4 +58,4 @@ async def test_followers_end_before_whom_they_follow(monkeypatch: pytest.MonkeyP
         stack.callback(closed.set)
 
     made = flight(monkeypatch, _prepare=prepare, _produce_and_drain=nothing, following=closed.wait)
-    await asyncio.wait_for(made.run(asyncio.Event()), 10)
+    await asyncio.wait_for(made.run(asyncio.Event()), 30)

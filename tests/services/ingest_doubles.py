@@ -138,7 +138,7 @@ class FaultyLogWriter(MemoryLogWriter):
     async def until(self, condition: Callable[[], bool]) -> None:
         """Waits until `condition` holds; looks when an append begins or ends, or a drop begins."""
         async with self._news:
-            await asyncio.wait_for(self._news.wait_for(condition), 10)
+            await asyncio.wait_for(self._news.wait_for(condition), 30)
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         self.finds.append(ref)
@@ -269,7 +269,7 @@ class ScriptedCoordinator:
 
     async def heard(self, message: ToCoordinator) -> None:
         """Waits until the node has sent `message`."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while message not in self.sent:
                 self._news.clear()
                 await self._news.wait()

@@ -40,7 +40,7 @@ from headgate.services.gateway.subscriptions.registering import CHUNK
 from tests.waiting import until
 
 M = TypeVar("M", bound=Message)
-WAIT_S = 20.0
+WAIT_S = 30.0
 
 
 class TestStore(EmbeddedCoordinationStore):

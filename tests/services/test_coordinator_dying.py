@@ -108,7 +108,7 @@ async def test_a_coordinator_that_does_not_hear_who_leads_ends(tmp_path: Path) -
         assert await stage.died() == []
         stage.election.over.set()
         with pytest.raises(TaskDied, match="coordinator observing returned"):
-            await asyncio.wait_for(stage.coordinator.failed(), 10)
+            await asyncio.wait_for(stage.coordinator.failed(), 30)
         [reason] = await stage.died()
         assert "so this process ends" in reason
 

@@ -209,7 +209,7 @@ async def test_a_hello_that_cannot_be_read_is_answered(
     hello = {"type": "Hello", "role": "router", "node_id": "r", "incarnation": "1", **said}
     async with (
         serving(tmp_path) as served,
-        asyncio.timeout(10),
+        asyncio.timeout(30),
         grpc.aio.insecure_channel(served.address) as channel,
     ):
         stream: Any = channel.stream_stream(METHOD)()
@@ -233,7 +233,7 @@ async def test_who_is_refused_in_the_middle_asks_ever_less_often() -> None:
     [port] = await server.start(welcomes_and_refuses, "127.0.0.1", [0])
     hello = Hello(role="router", node_id="router-1", incarnation="a")
     session = GrpcControlSession("127.0.0.1:1", lambda: hello)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         assert not await session._converse(f"127.0.0.1:{port}")
     await session.close()
     await server.stop(0)

@@ -108,7 +108,7 @@ async def test_a_node_that_can_not_listen_any_more_ends() -> None:
         stage.writer.open_failures[FLIGHTS.refs()[0]] = RuntimeError("a mistake")
         stage.coordinator.push(topology(1, FLIGHTS))
         with pytest.raises(RuntimeError, match="a mistake"):
-            await asyncio.wait_for(stage.node.failed(), 10)
+            await asyncio.wait_for(stage.node.failed(), 30)
         assert any(
             "ingest control died" in reason and "this process ends" in reason
             for reason in (await stage.health()).reasons
@@ -119,4 +119,4 @@ async def test_a_node_whose_session_ends_by_itself_ends_too() -> None:
     async with staged() as stage:
         await stage.coordinator.session.close()
         with pytest.raises(Exception, match="ingest control returned"):
-            await asyncio.wait_for(stage.node.failed(), 10)
+            await asyncio.wait_for(stage.node.failed(), 30)

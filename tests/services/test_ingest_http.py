@@ -34,6 +34,7 @@ from tests.services.ingest_doubles import (
 
 FLIGHTS = Topic("flights", 1)
 JOBS = Topic("jobs", 2, "opportunistic")
+WAIT_S = 30.0
 LIMITS = ProduceLimits(
     body_bytes=400_000,
     document_bytes=2_000,
@@ -56,7 +57,7 @@ class Served:
         reader, out = await asyncio.open_connection(host, int(port))
         out.write(produce_head(topic, len(body)) + body)
         await out.drain()
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), WAIT_S)
         out.close()
         head, _, content = answer.partition(b"\r\n\r\n")
         return int(head.split()[1]), json.loads(content)
@@ -80,7 +81,7 @@ Serve = Callable[..., Awaitable[Served]]
 async def serve() -> AsyncIterator[Serve]:
     async with AsyncExitStack() as stack:
 
-        async def start(stop_timeout_s: float = 5.0, **writing: Any) -> Served:
+        async def start(stop_timeout_s: float = 2 * WAIT_S, **writing: Any) -> Served:
             coordinator, writer = ScriptedCoordinator(), FaultyLogWriter()
             options = WritingOptions(**{"limits": LIMITS, **writing})
             node = Ingest(
@@ -221,7 +222,7 @@ async def test_a_client_that_leaves_while_it_waits_is_not_written_for(serve: Ser
             return True
         return False
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not await place_is_free():
             pass  # The node takes a moment to notice.
     served.writer.failures = {}
@@ -254,7 +255,7 @@ async def test_a_stop_answers_requests_that_wait(serve: Serve) -> None:
         for _ in range(5)
     ]
     await served.writer.until(lambda: len(served.writer.attempts) >= 2)
-    await asyncio.wait_for(served.node.stop(), 4)
+    await asyncio.wait_for(served.node.stop(), WAIT_S)
     for ended in await asyncio.gather(*waiting, return_exceptions=True):
         assert isinstance(ended, NotNow)
     assert not any(served.writer.records.values())
@@ -268,7 +269,7 @@ async def test_a_stop_answers_requests_that_are_held_back(serve: Serve) -> None:
         served.produce("flights", {"document": {}}, request_timeout="60s", version=9)
     )
     await served.writer.until(lambda: len(served.writer.attempts) >= 2)
-    await asyncio.wait_for(served.node.stop(), 4)
+    await asyncio.wait_for(served.node.stop(), WAIT_S)
     ended = await asyncio.gather(held, ahead, return_exceptions=True)
     assert [type(one) for one in ended] == [Sealed, NotNow]
 
@@ -282,7 +283,7 @@ async def test_a_stop_tells_those_whose_writes_dont_end(serve: Serve, topic: Top
         served.produce(topic.name, {"document": {}}, request_timeout="60s")
     )
     await served.writer.until(lambda: bool(served.writer.attempts))
-    await asyncio.wait_for(served.node.stop(), 4)
+    await asyncio.wait_for(served.node.stop(), WAIT_S)
     with pytest.raises(OutcomeUnknown):
         await caller
     served.writer.gates[ref].set()

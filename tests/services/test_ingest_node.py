@@ -354,13 +354,13 @@ async def test_a_stop_finishes_what_was_accepted_and_refuses_what_is_new(serve: 
     ref = PartitionRef("single", 0)
     writer.gates[ref] = asyncio.Event()
     accepted = asyncio.create_task(served.produce("single", {"document": {}}))
-    await asyncio.wait_for(writer.started[ref].wait(), 10)
+    await asyncio.wait_for(writer.started[ref].wait(), 30)
     stopping = asyncio.create_task(served.node.stop())
     with pytest.raises(NotNow, match="stopping"):
         await served.produce("single", {"document": {}})
     writer.gates[ref].set()
     assert (await accepted).events[0].seq == 1
-    await asyncio.wait_for(stopping, 10)
+    await asyncio.wait_for(stopping, 30)
     assert (writer.closed, served.coordinator.session.closed) == (True, True)
     with pytest.raises(NotNow):
         await served.produce("single", {"document": {}})
@@ -369,7 +369,7 @@ async def test_a_stop_finishes_what_was_accepted_and_refuses_what_is_new(serve: 
 async def test_a_node_that_is_to_begin_anew_says_that_it_returns(serve: Serve) -> None:
     served = await serve(FaultyLogWriter())
     served.coordinator.say(Restart())
-    await asyncio.wait_for(served.node.failed(), 10)
+    await asyncio.wait_for(served.node.failed(), 30)
     assert served.node.is_to_restart
     await served.node.stop(returns=True)
     assert served.coordinator.sent[-1] == Goodbye(returns=True)
@@ -389,7 +389,7 @@ async def test_a_stop_waits_for_writes_that_outlived_their_request(serve: Serve)
     ended, _ = await asyncio.wait({stopping}, timeout=0.3)
     assert not ended
     writer.gates[ref].set()
-    await asyncio.wait_for(stopping, 10)
+    await asyncio.wait_for(stopping, 30)
     assert (writer.closed, len(writer.records[ref])) == (True, 1)
 
 

@@ -19,7 +19,7 @@ from headgate.tasks import deaths
 from headgate.wiring.machine import build_supervisor
 from tests.waiting import arguments, until
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 
 STEADY = "import sys; print('ready here', flush=True); sys.stdin.read()"
 DIES_LEAVING_A_CHILD = """

@@ -223,7 +223,7 @@ async def test_a_router_whose_windows_nobody_can_ask_for_ends(tmp_path: Path) ->
         plans: Any = stage.windows._server._server._server
         plans.stop()
         with pytest.raises(TaskDied, match="http server returned"):
-            await asyncio.wait_for(stage.router.failed(), 10)
+            await asyncio.wait_for(stage.router.failed(), 30)
         assert len(await stage.died()) == 2  # the server, and the router without it
 
 
@@ -231,4 +231,4 @@ async def test_a_router_that_is_stopped_has_not_failed(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         watching = asyncio.create_task(stage.router.failed())
         await stage.router.stop()
-        await asyncio.wait_for(watching, 10)
+        await asyncio.wait_for(watching, 30)

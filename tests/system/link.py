@@ -20,7 +20,7 @@ from tests.servers.process import free_port
 Cut = Literal["both ways", "towards the gateway", "back from the gateway"]
 """Both ways, connections are reset. One way, they stay, and what is sent that way vanishes."""
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 ANNOUNCES = (
     "import runpy\n"
     "from headgate.adapters import listeners\n"

@@ -132,8 +132,8 @@ def test_an_error_on_either_side_is_raised(failing: str) -> None:
 
 
 def test_a_thread_that_fails_is_noticed() -> None:
-    start_thread("clean", lambda: None).join(10)
-    start_thread("reader", lambda: int("broken"), about="standard input").join(10)
+    start_thread("clean", lambda: None).join(30)
+    start_thread("reader", lambda: int("broken"), about="standard input").join(30)
     assert deaths.counts() == {"reader": 1}
 
 

@@ -213,7 +213,7 @@ def test_a_process_that_waits_for_nobody_leaves_the_first_to_it(archive: ClassAr
         assert mine is not None
         other = threading.Thread(target=training.make, args=(archive, JAVA))
         other.start()
-        other.join(10)
+        other.join(30)
         assert not other.is_alive()
     assert archive.find() is None
 

@@ -79,6 +79,6 @@ def test_one_that_has_ended_before_anybody_looks_tells_its_number_and_its_code()
 
     program = "import os, sys; sys.stdout.write(str(os.getpid())); sys.exit(3)"
     late = Late(["-c", program], stdout=PIPE)
-    assert late.wait(10) == 3
+    assert late.wait(30) == 3
     assert late.stdout_fd is not None
     assert int(os.read(late.stdout_fd, 20)) == late.pid

@@ -82,7 +82,7 @@ async def test_an_append_is_in_company_when_the_last_commit_was_shared(
 
     def counted(file: PartitionFile, requests: Sequence[AppendRequest]) -> list[Outcome]:
         committing.set()
-        assert may_commit.wait(10)
+        assert may_commit.wait(30)
         commits.append(len(requests))
         return append_to_file(file, requests)
 

@@ -279,7 +279,7 @@ def test_a_killed_process_has_left_all_it_had_said(tmp_path: Path) -> None:
         assert process.stdout.readline() == b"written\n"
         assert left(tmp_path, P) == Left(held={P: 0})
         process.kill()
-        process.wait(10)
+        process.wait(30)
     assert [one.id for one in left(tmp_path, P).subscriptions] == ["a", "b"]
 
 

@@ -110,7 +110,7 @@ async def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
     gate = Gate()
     async with serving(gate) as dial, dial() as wire:
         wire.send(get("/gate") + post(b"x" * 5) + get("/gate"))
-        await asyncio.wait_for(gate.entered.wait(), 5)
+        await asyncio.wait_for(gate.entered.wait(), 30)
         assert gate.calls == 1
         gate.opened.set()
         bodies = [json.loads((await wire.answer())[2]) for _ in range(3)]
@@ -219,8 +219,8 @@ async def test_a_client_that_leaves_cancels_its_handler() -> None:
     async with serving(gate) as dial:
         async with dial() as wire:
             wire.send(get("/gate"))
-            await asyncio.wait_for(gate.entered.wait(), 5)
-        await asyncio.wait_for(gate.cancelled.wait(), 5)
+            await asyncio.wait_for(gate.entered.wait(), 30)
+        await asyncio.wait_for(gate.cancelled.wait(), 30)
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ async def test_chunked_body_over_the_limit_is_refused_before_it_has_ended(kind: 
         writer.write(b"POST /places/oslo/greet HTTP/1.1\r\nhost: x\r\n")
         writer.write(b"content-type: application/json\r\n")
         writer.write(b"transfer-encoding: chunked\r\n\r\n7d0\r\n" + b"x" * 2_000 + b"\r\n")
-        status_line = await asyncio.wait_for(reader.readline(), 5)
+        status_line = await asyncio.wait_for(reader.readline(), 30)
         writer.transport.abort()
     assert b" 413 " in status_line
 
@@ -241,7 +241,7 @@ async def test_stream_ends_when_the_client_leaves(client: Client, kind: Kind) ->
             assert chunk is not None
             assert bytes(chunk) == b"first"
             assert not closed.is_set()
-        await asyncio.wait_for(closed.wait(), 5)
+        await asyncio.wait_for(closed.wait(), 30)
 
 
 async def test_stalled_reader_stops_the_stream_instead_of_filling_the_memory(
@@ -267,7 +267,7 @@ async def test_stalled_reader_stops_the_stream_instead_of_filling_the_memory(
     ):
         await answer.body_reader.read_chunk()
         before = -1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while produced != before:
                 before = produced
                 await asyncio.sleep(0.2)
@@ -317,7 +317,7 @@ async def test_stop_is_bounded_by_its_timeout_when_a_handler_hangs(
     server = kind()
     port = await server.start(HttpApp([Route("GET", "/hang", hang)]), LOOPBACK, 0)
     call = asyncio.ensure_future(client.get(f"http://{LOOPBACK}:{port}/hang").build().send())
-    await asyncio.wait_for(entered.wait(), 5)
+    await asyncio.wait_for(entered.wait(), 30)
     await asyncio.wait_for(server.stop(0.2), 3)
     with contextlib.suppress(Exception):
         await asyncio.wait_for(call, 3)
@@ -334,13 +334,13 @@ async def test_stop_lets_a_running_request_finish(client: Client, kind: Kind) ->
     server = kind()
     port = await server.start(HttpApp([Route("GET", "/slow", slow)]), LOOPBACK, 0)
     call = asyncio.ensure_future(client.get(f"http://{LOOPBACK}:{port}/slow").build().send())
-    await asyncio.wait_for(entered.wait(), 5)
+    await asyncio.wait_for(entered.wait(), 30)
     stopping = asyncio.ensure_future(server.stop(5.0))
     await asyncio.sleep(0)
     release.set()
-    answer = await asyncio.wait_for(call, 5)
+    answer = await asyncio.wait_for(call, 30)
     assert await answer.json() == {"done": True}
-    await asyncio.wait_for(stopping, 5)
+    await asyncio.wait_for(stopping, 30)
 
 
 @pytest.mark.parametrize("kind", [HttpServer, Http1Server])

@@ -17,7 +17,7 @@ from headgate.answering import HttpApp
 from headgate.model.http import Request, Response, Route, StreamResponse
 
 LOOPBACK = "127.0.0.1"
-WAIT_S = 10.0
+WAIT_S = 30.0
 SHORT = Patience(silent_s=0.3, stall_s=0.3, bytes_per_s=1_000.0, resting_s=0.6, look_every_s=0.05)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 HEAD = b"POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"

@@ -20,7 +20,7 @@ class Wire:
         """Send `data` without looking at an answer before all of it has left."""
         self._writer.transport.set_write_buffer_limits(0)
         self._writer.write(data)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self._writer.drain()
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
@@ -35,7 +35,7 @@ class Wire:
 
     async def rest(self) -> bytes:
         """Everything until the server hangs up."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return await self._reader.read()
 
     async def close(self) -> None:

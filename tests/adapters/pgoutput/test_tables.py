@@ -33,7 +33,7 @@ async def all_rows(stream: PostgresChangeStream, table: str, behind: str = "") -
     while True:
         chunk = await stream.chunk(table, behind)
         assert len(chunk.rows) <= FEW
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while stream.position < chunk.upto:
                 await stream.next(IMPATIENT_S)
         found += chunk.rows

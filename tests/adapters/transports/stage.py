@@ -17,7 +17,7 @@ from headgate.adapters.transports import Transports
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.ports.transport import DeliveryListener, DeliveryTransport
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 TOKEN = "correct-horse-battery-staple"
 GATEWAY = "gateway-1"
 

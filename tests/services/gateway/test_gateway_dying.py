@@ -92,7 +92,7 @@ async def test_a_gateway_that_can_not_listen_any_more_ends(world: World) -> None
     assert session is not None
     session.push(PushTopology(None))  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
-        await asyncio.wait_for(world.gateway.failed(), 5)
+        await asyncio.wait_for(world.gateway.failed(), 30)
     assert any(
         "gateway control died" in reason and "this process ends" in reason
         for reason in await reasons(world)
@@ -103,5 +103,5 @@ async def test_a_gateway_that_nobody_can_deliver_to_ends(world: World) -> None:
     listening: Any = world.gateway._listener
     listening._server._server.stop()
     with pytest.raises(TaskDied):
-        await asyncio.wait_for(world.gateway.failed(), 5)
+        await asyncio.wait_for(world.gateway.failed(), 30)
     assert any("delivery listener died" in reason for reason in await reasons(world))

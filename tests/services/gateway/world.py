@@ -33,7 +33,7 @@ from tests.services.gateway.doubles import FakeCoordinator, FakeLanes, topology
 from tests.written_log import WrittenLog
 
 MakePrincipals = Callable[[ScriptedMachine], KnownPrincipals | None]
-WAIT_S = 5.0
+WAIT_S = 30.0
 NODE = "gateway-1"
 
 
