@@ -15,6 +15,7 @@ from headgate.model.api import Status
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.lanes import LaneSpec
+from headgate.model.topology import Topic
 from headgate.services.coordinator.service import Coordinator
 from headgate.services.gateway.groups.target import Target
 from headgate.services.gateway.rights import Rights, Stay
@@ -62,6 +63,8 @@ class Checks:
         self._bounds = world.cluster.config
         self._passed_over: set[tuple[str, str, int]] = set()
         self._cutovers: dict[tuple[Process, str], Cutover] = {}
+        self._versions: dict[tuple[Process, str], int] = {}
+        """Which one a coordinator had of a topic when it was looked at last."""
         self._overtaken: dict[Target, Overtaken] = {}
         self._outstayed: Counter[Stay] = Counter()
         self._look()
@@ -99,6 +102,10 @@ class Checks:
         now_s = leader.time()
         for topic in cluster.topics.values():
             under_way, known = topic.repartition, self._cutovers.pop((leader, topic.name), None)
+            before = self._versions.get((leader, topic.name), topic.version)
+            self._versions[leader, topic.name] = topic.version
+            if under_way is None and before < topic.version and known is None:
+                known = self._seen_too_late(topic, leader)
             if under_way is not None and under_way.phase in ("fenced", "draining", "drained"):
                 if known is None or known.version != topic.version:
                     known = Cutover(topic.version)
@@ -115,6 +122,18 @@ class Checks:
                 if known.behind:
                     self._world.meets("a topic is cut over while somebody routes by its past")
                 yield from self._too_early(topic.name, known, leader)
+
+    def _seen_too_late(self, topic: Topic, leader: Process) -> Cutover:
+        """One that nobody looked at while it was under way, which is what it was for everybody who
+        has been there since."""
+        since = self._world.phases.fenced.get((topic.name, topic.version), 0)
+        there = self._world.oracle.routing.get(leader, ())
+        behind = [
+            one
+            for one in there
+            if one.is_behind(topic.name, since) and one.since_s < leader.time() - 2 * EVERY_S
+        ]
+        return Cutover(topic.version, since, behind=behind)
 
     def _too_early(self, topic: str, known: Cutover, leader: Process) -> Iterator[str]:
         timing, now_s = self._bounds.coordinator, leader.time()

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -284,6 +285,14 @@ class Subscribing:
     ) -> None:
         """Its process is killed; the next one begins where it was, and may ask for something else
         from there on, or be somebody else."""
+        comes_back = self.die(asked, sight)
+        if after_s:
+            self._world.watcher.call_later(after_s, comes_back)
+        else:
+            comes_back()
+
+    def die(self, asked: Filter | None = None, sight: Sight | None = None) -> Callable[[], None]:
+        """The same, but for that it comes back when what is returned is called."""
         self._world.end(self.process)
         positions = self._keep_positions()
         if self._watch is not None and positions is not None:
@@ -298,10 +307,7 @@ class Subscribing:
                 self._watch.changes(self._wanted(), positions)
                 self._watch.sees = self._sees()
         self._deaths += 1
-        if after_s:
-            self._world.watcher.call_later(after_s, self._return, self._deaths)
-        else:
-            self._return(self._deaths)
+        return partial(self._return, self._deaths)
 
     def _keep_positions(self) -> dict[int, int] | None:
         """What it had, for the next one to begin there. None: it wasn't subscribed yet."""
@@ -360,6 +366,7 @@ class Consuming:
         self._group = group
         self._max_deliveries = max_deliveries
         self._chance = random.Random(f"{name} {world.seed}")
+        self.has_joined = False
         self.process = world.client(name, self._live)
 
     async def _live(self) -> None:
@@ -389,6 +396,7 @@ class Consuming:
         async with _Entering(self._new, self._not_let_in) as inside:
             group = oracle.group(self._group, self._topic, sees)
             world.say(f"{self.name} has joined")
+            self.has_joined = True
             async for item in inside:
                 oracle.begins(group, self.name, item, sees)
                 await asyncio.sleep(self.pause_s)

@@ -1,31 +1,39 @@
 """What goes wrong across a repartition: whoever is in the middle of something when a topic gets
 another number of partitions has begun in one version and ends in the next.
 
-By chance alone that is rare: a repartition takes a tenth of a second, and what has to meet it must
-have begun before, and must last. So each of these brings both.
+By chance alone that is rare: what has to meet it must have begun before, and must last; and until
+the next version is there it takes a tenth of a second in one run, and a quarter of a minute in the
+next. So each of these brings both, and waits for the phase that it is about (phases.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
+from headgate.services.gateway.service import Gateway
 from tests.sim.clients import PROMPT_S, Subscribing
-from tests.sim.faults import AWAY_S, LASTS_S, TOPIC, TORN_S, WEIGHTS, Faults
+from tests.sim.faults import AWAY_S, LASTS_S, TOPIC, TORN_S, VISITS, WEIGHTS, Faults
+from tests.sim.phases import PHASES, Phase
 from tests.sim.stores import EVERYTHING, Mood
 
 LEAD_S: Final = (0.3, 1.0, 2.0)
 """What has begun before the topic gets other partitions lasts for so long by then."""
-RETURNS_S: Final = (1.5, 4.0)
-"""Longer than most repartitions take."""
+RETURNS_S: Final = (0.2, 1.5, 4.0)
+"""What comes back after the next version is there."""
+PHASE_S: Final = 20.0
+"""Within that a repartition is so far, or was given up."""
+POLL_S: Final = 0.05
 UNREAD_S: Final = 3.0
 UNHEARD_S: Final = (1.0, 3.5)
 """The second one is longer than a producer waits for an answer."""
 UNINFORMED_S: Final = (0.5, 1.5)
 LETTERS_S: Final = 3.0
-PARKED_S: Final = 5.0
-"""Until a lane knows that a gateway isn't there, which answers nothing."""
-ISLAND_S: Final = 4.0
+PARKED_S: Final = 15.0
+"""Until a lane knows that a gateway isn't there, which answers nothing, and has parked for it."""
+JOINED_S: Final = 5.0
+ISLAND_S: Final = 5.0
 ENOUGH: Final = 3
 """Of consumers, so that they are at more than one gateway."""
 LATE_S: Final = 3.0
@@ -37,55 +45,98 @@ HURRY: Final = 0.1
 class Crossings(Faults):
     """All faults of a run, with these."""
 
-    def slow_crossing(self) -> None:
-        """Subscribers are behind, and read the log, in partitions that are former ones then."""
-        self._slow_down([one for one in self.subscribers if one.topic == TOPIC], LASTS_S)
-        self._repartition_later()
+    # --- when ------------------------------------------------------------------------------------
 
-    def _slow_down(self, slow: Sequence[Subscribing], lasts_s: float) -> None:
-        """There is much to read for them meanwhile, and behind that."""
-        for subscriber in slow:
-            subscriber.pause_s = SLOW_S
+    def _when(
+        self, is_so: Callable[[], bool], then: Callable[[], None], *, within_s: float = PHASE_S
+    ) -> None:
+        """As soon as it is so; after so long in any case."""
+        watcher = self.world.watcher
+        until_s = watcher.time() + within_s
+
+        def look() -> None:
+            if is_so() or watcher.time() >= until_s:
+                then()
+            else:
+                watcher.call_later(POLL_S, look)
+
+        look()
+
+    def _is(self, phase: Phase, topic: str = TOPIC) -> Callable[[], bool]:
+        """Whether the next repartition has come so far."""
+        phases = self.world.phases
+        return partial(phases.has_reached, topic, phases.next(topic, phase))
+
+    def _later(self, after_s: float, then: Callable[[], None]) -> Callable[[], None]:
+        return lambda: self._call_later(after_s, then)
+
+    def _call_later(self, after_s: float, then: Callable[[], None]) -> None:
+        self.world.watcher.call_later(after_s, then)
+
+    def _much_to_read(self, lasts_s: float = LASTS_S) -> None:
         for producer in self.producers:
             producer.pace = HURRY
-
-        def quick() -> None:
-            for subscriber in slow:
-                subscriber.pause_s = 0.0
 
         def calm() -> None:
             for producer in self.producers:
                 producer.pace = 1.0
 
-        what = f"{len(slow)} subscribers take {SLOW_S} s for each, and there is much to read"
-        self._begins("slow subscriber", what, lasts_s, quick)
-        self.world.watcher.call_later(max(lasts_s, LASTS_S), calm)
+        self._call_later(lasts_s, calm)
+
+    def _repartition_later(self) -> None:
+        self._call_later(self.chance.choice(LEAD_S), self.repartitioned)
+
+    # --- subscribers -----------------------------------------------------------------------------
+
+    def slow_crossing(self) -> None:
+        """Subscribers are behind, and read the log, in partitions that are former ones then."""
+        self._slow_down([one for one in self.subscribers if one.topic == TOPIC])
+        self._much_to_read()
+        self._repartition_later()
+
+    def _slow_down(self, slow: Sequence[Subscribing]) -> None:
+        """Until there is another version, and a little longer."""
+        for subscriber in slow:
+            subscriber.pause_s = SLOW_S
+
+        def quick() -> None:
+            for subscriber in slow:
+                subscriber.pause_s = 0.0
+
+        what = f"{len(slow)} subscribers take {SLOW_S} s for each"
+        over = self._goes_on("slow subscriber", what, quick)
+        self._when(self._is("fenced"), self._later(self.chance.choice(LEAD_S), over))
 
     def unread_crossing(self) -> None:
-        """Gateways read the log slowly, or not at all, when the topic gets others: whoever
-        was behind or away, and is quick by now, has the former version still before it when the
+        """Subscribers come back to where they were, at gateways that can't read the log until the
+        topic has had others for a while: they still have the former version before them when the
         next one comes live."""
-        log = self.world.cluster.weather["log"]
-        mood: Mood = self.chance.choice(("slow", "failing"))
         mine = [one for one in self.subscribers if one.topic == TOPIC]
-        lead_s = self.chance.choice(LEAD_S)
-        self._slow_down(mine, lead_s)
-        self._begins("absent subscriber", "subscribers die", lead_s, _nothing)
-        for one in mine[::2]:
-            one.die_and_resume(after_s=lead_s)
+        self._slow_down(mine[1::2])
+        lead_s, chance = self.chance.choice(LEAD_S), self.chance
+        mood: Mood = chance.choice(("slow", "failing", "failing"))
+        return_ = [one.die() for one in mine[::2]]
+        self._begins("absent subscriber", f"{len(return_)} subscribers die", lead_s, _nothing)
+        self._much_to_read(lead_s + 1.0)
+        log, gateways = self.world.cluster.weather["log"], self._named("gateway")
 
         def unread() -> None:
-            for gateway in self._named("gateway"):
+            for gateway in gateways:
                 log.moods[gateway, "read"] = mood
             what = f"the log is {mood} where gateways read it"
-            self._begins("unread log", what, UNREAD_S, mended)
+            over = self._goes_on("unread log", what, mended)
+            is_fenced = self._is("fenced")
+            for comes_back in return_:
+                comes_back()
+            self.repartitioned()
+            self._when(is_fenced, self._later(0.0, self._much_to_read))
+            self._when(is_fenced, self._later(UNREAD_S, over))
 
         def mended() -> None:
-            for gateway in self._named("gateway"):
+            for gateway in gateways:
                 log.moods.pop((gateway, "read"), None)
 
-        self.world.watcher.call_later(lead_s, unread)
-        self.world.watcher.call_later(lead_s + self.chance.uniform(0.0, 0.5), self.repartitioned)
+        self._call_later(lead_s, unread)
 
     def uninformed_crossing(self) -> None:
         """Some hear late that there is another version: gateways whose subscribers are behind in
@@ -93,78 +144,136 @@ class Crossings(Faults):
         world, kind = self.world, self.chance.choice(("gateway", "gateway", "producer", "ingest"))
         by_s = self.chance.choice(UNINFORMED_S)
         ways = [(one, two) for one in self._named("coordinator") for two in self._named(kind)]
+        is_over = self._is("over")
         if kind == "gateway":
             self.unread_crossing()
         else:
             self._repartition_later()
-        for way in ways:
-            world.network.slow_down(*way, by_s)
+
+        def uninformed() -> None:
+            for way in ways:
+                world.network.slow_down(*way, by_s)
+            what = f"news takes {by_s} s to everyone of {kind}"
+            self._when(is_over, self._goes_on(f"uninformed {kind}", what, mended))
 
         def mended() -> None:
             for way in ways:
                 world.network.slow_down(*way, 0.0)
 
-        what = f"news takes {by_s} s to everyone of {kind}"
-        self._begins(f"uninformed {kind}", what, LASTS_S, mended)
+        # Who comes back is there before news takes so long.
+        self._when(self._is("sealing"), uninformed)
+
+    def away_crossing(self) -> None:
+        """A subscriber is away, and comes back with positions that name no partition that came."""
+        if self.subscribers:
+            one, away_s = self.chance.choice(self.subscribers), self.chance.choice(RETURNS_S)
+            self._begins("absent subscriber", f"{one.name} dies", away_s, _nothing)
+            self._when(self._is("fenced"), self._later(away_s, one.die()))
+            self.repartitioned()
+
+    def deleted_crossing(self) -> None:
+        """A topic is deleted while it gets other partitions, and made again soon."""
+        phase = self.chance.choice(PHASES[:-1])
+        self._when(self._is(phase, VISITS), self.topic_deleted, within_s=PHASE_S / 2)
+        self.repartitioned(VISITS)
+
+    # --- letters ---------------------------------------------------------------------------------
+
+    def _is_parked(self, gateways: Sequence[str]) -> Callable[[], bool]:
+        letters = self.world.cluster.letters.letters
+        return lambda: any(
+            one.state == "parked" and one.gateway_id in gateways and one.delivery.topic == TOPIC
+            for one in letters.values()
+        )
 
     def parked_crossing(self) -> None:
         """Letters are parked for a gateway in both versions: it is reached again, slowly or at
         once, around the time when the topic gets other partitions; and the letters may take their
         time by then."""
-        for producer in self.producers:
-            producer.pace = HURRY
-        lasts_s = self.slow_return()
+        network, gateway = self.world.network, self.chance.choice(self.world.of("gateway")).name
+        chance, letters_s = self.chance, self.chance.choice((0.0, 0.0, LETTERS_S))
+        by_s, more_s = chance.choice((0.0, 0.02, 0.2)), chance.choice((0.0, *RETURNS_S))
+        ways = [way for one in self._named("lane") for way in ((one, gateway), (gateway, one))]
+        for way in ways:
+            network.cut(*way)
 
-        def calm() -> None:
-            for producer in self.producers:
-                producer.pace = 1.0
+        def mended() -> None:
+            for way in ways:
+                network.slow_down(*way, by_s)
+                network.mend(*way)
+            self._begins("slow return", f"{gateway} is reached slowly", LASTS_S, quick)
+            if letters_s:
+                self._turns("letters", "slow", letters_s)
 
-        self._begins("much to park", "there is much to park", lasts_s, calm)
-        after_s = lasts_s + self.chance.uniform(-2.0, 1.0)
-        watcher, letters_s = self.world.watcher, self.chance.choice((0.0, 0.0, LETTERS_S))
-        if letters_s:
-            slow_s = lasts_s - LETTERS_S / 2
-            watcher.call_later(slow_s, lambda: self._turns("letters", "slow", letters_s))
-        watcher.call_later(after_s, self.repartitioned)
+        def quick() -> None:
+            for way in ways:
+                network.slow_down(*way, 0.0)
+
+        over = self._goes_on("unreached gateway", f"no lane reaches {gateway}", mended)
+
+        def crosses() -> None:
+            self._much_to_read()
+            self._when(self._is("draining"), self._later(more_s, over))
+            self.repartitioned()
+
+        self._much_to_read()
+        self._when(self._is_parked([gateway]), crosses, within_s=PARKED_S)
 
     def half_parked_crossing(self) -> None:
         """One lane reaches no gateway until letters are parked there, and for a while after the
         topic has other partitions; the others do, and read what comes next."""
-        lanes = self._named("lane")
+        lanes, gateways = self._named("lane"), self._named("gateway")
         if not lanes:
             return
         lane, network = self.chance.choice(lanes), self.world.network
-        ways = [way for one in self._named("gateway") for way in ((lane, one), (one, lane))]
+        more_s = self.chance.choice(RETURNS_S)
+        ways = [way for one in gateways for way in ((lane, one), (one, lane))]
         for way in ways:
             network.cut(*way)
-        for producer in self.producers:
-            producer.pace = HURRY
 
         def mended() -> None:
             for way in ways:
                 network.mend(*way)
-            for producer in self.producers:
-                producer.pace = 1.0
 
-        parks_s = self.world.cluster.config.router.buffer_timeout
-        lasts_s = PARKED_S + parks_s + self.chance.choice(RETURNS_S)
-        self._begins("half-reached gateways", f"{lane} reaches no gateway", lasts_s, mended)
-        self.world.watcher.call_later(self.chance.uniform(0.5, lasts_s - 1.0), self.repartitioned)
+        over = self._goes_on("half-reached gateways", f"{lane} reaches no gateway", mended)
+
+        def crosses() -> None:
+            self._much_to_read()
+            self._when(self._is("draining"), self._later(more_s, over))
+            self.repartitioned()
+
+        self._much_to_read()
+        self._when(self._is_parked(gateways), crosses, within_s=PARKED_S)
+
+    # --- consumers -------------------------------------------------------------------------------
 
     def island(self) -> None:
         """A gateway is cut off from every coordinator and from the positions, for longer than its
         lease, and not from its consumers, who have much before them. Others are elsewhere."""
-        world = self.world
         while len(self.consumers) < ENOUGH:
             self.consumer_comes()
+        chance = self.chance
         for one in self.consumers:
             one.pause_s = SLOW_S / 2
-        for producer in self.producers:
-            producer.pace = HURRY
-        gateway, positions = (
-            self.chance.choice(self._named("gateway")),
-            world.cluster.weather["positions"],
+        self._much_to_read(JOINED_S)
+        self._when(
+            lambda: all(one.has_joined for one in self.consumers),
+            self._later(chance.choice(LEAD_S), partial(self._cut_off, chance.random())),
+            within_s=JOINED_S,
         )
+
+    def _cut_off(self, which: float) -> None:
+        """Of the gateways that have consumers."""
+        world, positions = self.world, self.world.cluster.weather["positions"]
+        roles = world.of("gateway")
+        busy = [
+            role.name
+            for role in roles
+            if role.is_ready
+            and isinstance(role.node, Gateway)
+            and any(one.targets() for one in role.node._consumers._table.values())
+        ] or [role.name for role in roles]
+        gateway = busy[int(which * len(busy))]
         ways = [
             way for one in self._named("coordinator") for way in ((one, gateway), (gateway, one))
         ]
@@ -178,32 +287,33 @@ class Crossings(Faults):
                 world.network.mend(*way)
             for one in self.consumers:
                 one.pause_s = PROMPT_S
-            for producer in self.producers:
-                producer.pace = 1.0
 
         lasts_s = world.cluster.config.coordinator.timeout + ISLAND_S
         self._begins("island", f"{gateway} is an island", lasts_s, mended)
 
-    def away_crossing(self) -> None:
-        """A subscriber is away, and comes back with positions that name no partition that came."""
-        if self.subscribers:
-            one, away_s = self.chance.choice(self.subscribers), self.chance.choice(RETURNS_S)
-            one.die_and_resume(after_s=away_s)
-            self._begins("absent subscriber", f"{one.name} dies", away_s, _nothing)
-            self.repartitioned()
+    def slow_consumers(self) -> None:
+        """They have much in hand when one of them dies, or another comes."""
+        consumers = [*self.consumers]
+        for consumer in consumers:
+            consumer.pause_s = SLOW_S
+
+        def quick() -> None:
+            for consumer in consumers:
+                consumer.pause_s = PROMPT_S
+
+        what = f"{len(consumers)} consumers take {SLOW_S} s for each"
+        self._begins("slow consumers", what, LASTS_S, quick)
+        happens = self.chance.choice((self.consumer_dies, self.consumer_comes, self.repartitioned))
+        self.world.watcher.call_later(self.chance.choice(AWAY_S[1:4]), happens)
+
+    # --- producers -------------------------------------------------------------------------------
 
     def late_crossing(self) -> None:
         """What is on its way to the log when its partition is sealed comes too late."""
         self._turns("appends", self.chance.choice(("slow", "shaky")), LATE_S)
-        for producer in self.producers:
-            producer.pace = HURRY
-
-        def calm() -> None:
-            for producer in self.producers:
-                producer.pace = 1.0
-
-        self._begins("late appends", "there is much to write", LATE_S, calm)
-        self.world.watcher.call_later(self.chance.uniform(0.2, LATE_S / 2), self.repartitioned)
+        self._begins("late appends", "there is much to write", LATE_S, _nothing)
+        self._much_to_read(LATE_S)
+        self._call_later(self.chance.uniform(0.2, LATE_S / 2), self.repartitioned)
 
     def torn_crossing(self) -> None:
         """Nobody can tell what was written, whoever wrote it dies, and it is sent again to whoever
@@ -227,24 +337,6 @@ class Crossings(Faults):
         self._begins("unheard ingest", what, self.chance.choice(UNHEARD_S), mended)
         self.world.watcher.call_later(self.chance.uniform(0.0, 1.0), self.repartitioned)
 
-    def slow_consumers(self) -> None:
-        """They have much in hand when one of them dies, or another comes."""
-        consumers = [*self.consumers]
-        for consumer in consumers:
-            consumer.pause_s = SLOW_S
-
-        def quick() -> None:
-            for consumer in consumers:
-                consumer.pause_s = PROMPT_S
-
-        what = f"{len(consumers)} consumers take {SLOW_S} s for each"
-        self._begins("slow consumers", what, LASTS_S, quick)
-        happens = self.chance.choice((self.consumer_dies, self.consumer_comes, self.repartitioned))
-        self.world.watcher.call_later(self.chance.choice(AWAY_S[:3]), happens)
-
-    def _repartition_later(self) -> None:
-        self.world.watcher.call_later(self.chance.choice(LEAD_S), self.repartitioned)
-
 
 def _nothing() -> None:
     """It has no end of its own."""
@@ -259,6 +351,7 @@ ALL_WEIGHTS: Final[dict[str, float]] = {
     "half_parked_crossing": 2,
     "island": 2,
     "away_crossing": 2,
+    "deleted_crossing": 1,
     "late_crossing": 2,
     "torn_crossing": 2,
     "unheard_crossing": 2,

@@ -36,6 +36,8 @@ from tests.sim.stores import BAD, Mood
 from tests.sim.world import Role, World
 
 TOPIC: Final = "flights"
+COUNTS: Final = (1, 2, 3, 4, 6, 8)
+"""Of partitions, that it gets."""
 VISITS: Final = "visits"
 """A topic that is deleted and made again."""
 VISITS_PARTITIONS: Final = 2
@@ -45,7 +47,7 @@ SIGHTINGS_PARTITIONS: Final = 3
 CONNECTOR: Final = "radar"
 LASTS_S: Final = 4.0
 """Of what has no end of its own: how long it counts as going on."""
-AWAY_S: Final = (0.2, 1.0, 4.0, 12.0)
+AWAY_S: Final = (0.0, 0.2, 1.0, 4.0, 12.0)
 """Nodes; the last two are longer than most leases of a run."""
 ABSENT_S: Final = (0.0, 0.0, 1.0, 5.0)
 """Subscribers that come back to where they were."""
@@ -124,7 +126,11 @@ class Faults:
     # --- what lasts ------------------------------------------------------------------------------
 
     def _begins(self, kind: str, what: str, lasts_s: float, ends: Callable[[], None]) -> None:
-        world, process = self.world, self.world.watcher
+        self.world.watcher.call_later(lasts_s, self._goes_on(kind, what, ends))
+
+    def _goes_on(self, kind: str, what: str, ends: Callable[[], None]) -> Callable[[], None]:
+        """Until what is returned is called."""
+        world = self.world
         world.say(what)
         for other in sorted(+self._going_on):
             world.meets(f"{min(kind, other)} while {max(kind, other)}")
@@ -135,7 +141,7 @@ class Faults:
             world.say(f"over: {what}")
             ends()
 
-        process.call_at(process.time() + lasts_s, over)
+        return over
 
     def _some_role(self) -> Role | None:
         alive = [role for role in self.world.roles.values() if role.is_alive]
@@ -278,7 +284,7 @@ class Faults:
             if is_away:
                 gateway.kill()
                 what = f"{gateway.name} is killed"
-                self._begins("no gateway", what, AWAY_S[1], gateway.start)
+                self._begins("no gateway", what, AWAY_S[2], gateway.start)
 
         self._begins("zombie lanes", f"{router.name} leaves its lanes alone", seconds, thaw)
 
@@ -581,12 +587,17 @@ class Faults:
         self._asked(what, self._post(f"/v1/topics/{TOPIC}/partitions/{number}/reset", body))
         self._begins("reset", what, LASTS_S, _nothing)
 
-    def repartitioned(self) -> None:
-        to = self.chance.choice((1, 2, 3, 4, 6, 8))
-        self.partitions = max(self.partitions, to)
-        what = f"{TOPIC} gets {to} partitions"
-        self._asked(what, self._post(f"/v1/topics/{TOPIC}/repartition", {"partitions": to}))
+    def repartitioned(self, topic: str = TOPIC) -> None:
+        there = self.world.phases.partitions.get(topic)
+        to = self.chance.choice([count for count in COUNTS if count != there])
+        if topic == TOPIC:
+            self.partitions = max(self.partitions, to)
+        what = f"{topic} gets {to} partitions"
+        self._asked(what, self._post(f"/v1/topics/{topic}/repartition", {"partitions": to}))
         self._begins("repartition", what, LASTS_S, _nothing)
+
+    def others_repartitioned(self) -> None:
+        self.repartitioned(self.chance.choice((VISITS, *[SIGHTINGS] * self.sightings)))
 
     def origin_away(self) -> None:
         if not self.has_connector:
@@ -713,6 +724,7 @@ WEIGHTS: Final[dict[str, float]] = {
     "stranger_comes": 1,
     "reset": 2,
     "repartitioned": 3,
+    "others_repartitioned": 1,
     "origin_away": 1,
     "connector_paused": 1,
     "drained": 2,

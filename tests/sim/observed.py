@@ -36,6 +36,7 @@ from headgate.ports.control import ControlStream, Serve
 from headgate.ports.letters import Fences
 from headgate.ports.log import Appended, Extent, Retention, Taken
 from tests.sim.oracle import Oracle, Routing
+from tests.sim.phases import Phases
 from tests.sim.scheduler import Process
 
 Meets = Callable[[str], None]
@@ -264,7 +265,7 @@ class ObservedControlServer(MemoryControlServer):
         async def observed(stream: ControlStream, hello: Hello) -> None:
             before = self._acknowledged.get(hello.incarnation, 0)
             now_s = asyncio.get_running_loop().time()
-            routing = Routing(hello.role, hello.node_id, now_s, before)
+            routing = Routing(hello.role, hello.node_id, now_s, now_s, before)
             at = self._oracle.routing.setdefault(self.loop, [])
             if hello.role in ("client", "ingest"):
                 at.append(routing)
@@ -310,9 +311,15 @@ class ObservedControlStream:
 
 class ObservedCoordinationStore(MemoryCoordinationStore):
     def __init__(
-        self, kept: MemoryCoordination, revision: int, oracle: Oracle, meets: Meets
+        self,
+        kept: MemoryCoordination,
+        revision: int,
+        phases: Phases,
+        oracle: Oracle,
+        meets: Meets,
     ) -> None:
         super().__init__(kept, revision)
+        self._phases = phases
         self._oracle = oracle
         self._meets = meets
 
@@ -324,6 +331,7 @@ class ObservedCoordinationStore(MemoryCoordinationStore):
             raise
         self._oracle.admitted(("state",), (self._revision,))
         self._oracle.fenced(state.topics)
+        self._phases.kept(state.topics)
 
 
 class ObservedGateways(MemoryGateways):

@@ -105,11 +105,12 @@ class Again:
 
 @dataclass
 class Routing:
-    """A producer or an ingest node at a coordinator: when that heard of it last, and by which
-    topology it sends what to where. `topics` None: any."""
+    """A producer or an ingest node at a coordinator: since when, when that heard of it last, and by
+    which topology it sends what to where. `topics` None: any."""
 
     role: str
     name: str
+    since_s: float
     heard_s: float
     generation: int = 0
     topics: tuple[str, ...] | None = None
@@ -226,8 +227,12 @@ class Oracle:
             self.violated(f"{what} took something of {fence} after {highest}")
         self._fences[what] = max(fence, highest)
 
-    def fenced(self, topics: Iterable[Topic]) -> None:
-        """Their former versions end where it is kept: nothing of one lies behind that."""
+    def fenced(self, topics: Collection[Topic]) -> None:
+        """Their former versions end where it is kept: nothing of one lies behind that. All there
+        are: one that isn't there, or is in an earlier version, is made anew."""
+        versions = {topic.name: topic.version for topic in topics}
+        for known in [one for one in self._boundaries if one[1] >= versions.get(one[0], 0)]:
+            del self._boundaries[known]
         for topic in topics:
             for former in topic.former:
                 for number, last in enumerate(former.last):

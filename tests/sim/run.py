@@ -67,6 +67,10 @@ BIG: Final = 0.25
 """Of the runs, how many have big documents."""
 BURIED: Final = 0.3
 """Of the kinds of nodes, how many lose one for ever."""
+REPLACED: Final = 0.3
+"""Of the runs, how many have a node that is replaced when everything else is over,"""
+REPLACED_S: Final = 3.0
+"""and within which time."""
 ROTTEN: Final = 0.3
 """Of the runs, how many have a disk that spoils records."""
 ENDS_ON_PURPOSE: Final = ("coordinator leading", "coordinator observing")
@@ -207,6 +211,7 @@ class Run:
         self._bury_some()
         for role in world.roles.values():
             role.revive()
+        self._replace_one()
         self.faults.end_drains()
         world.cluster.history.is_away = False
         self._make_room()
@@ -238,6 +243,21 @@ class Run:
                 roles[-1].bury(quietly=chance.random() < BURIED)
                 self.world.say(f"{roles[-1].name} is dead for ever")
                 self.world.meets(f"for ever without one {kind}")
+
+    def _replace_one(self) -> None:
+        """Another process has its name at once; and nothing happens after that which everybody
+        would hear of."""
+        chance = random.Random(f"replaced {self.seed}")
+
+        def replaced() -> None:
+            role = chance.choice([one for one in self.world.roles.values() if not one.is_buried])
+            self.world.say(f"{role.name} is killed and starts again at once")
+            self.world.meets("a node is replaced at once")
+            role.kill()
+            role.start()
+
+        if chance.random() < REPLACED:
+            self.world.watcher.call_later(chance.uniform(0.0, REPLACED_S), replaced)
 
     def _wrong_sums(self) -> str:
         """As `status` shows them now."""

@@ -25,6 +25,7 @@ OWNERS: Final = (
     "an ingest node is passed over",
     "a router is passed over",
     "a gateway is missed",
+    "a node is replaced at once",
     "for ever without one coordinator",
     "for ever without one ingest",
     "for ever without one router",
@@ -148,6 +149,7 @@ REPARTITIONS: Final = (
     "a dead letter from the end of a version comes late",
     "a topic is cut over while somebody routes by its past",
     "repartition while unheard ingest",
+    "deleted topic while repartition",
 )
 
 CONNECTORS: Final = (

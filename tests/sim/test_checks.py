@@ -17,9 +17,11 @@ from headgate.model.topology import FormerVersion, Owner, Repartition, Topic
 from headgate.services.gateway.service import Gateway
 from tests.sim.checks import LATE_S, Checks
 from tests.sim.oracle import Oracle, Routing
+from tests.sim.phases import Phases
 from tests.sim.scheduler import Process
 
 SINCE = 7
+SMALL = Topic("planes", 1, "keyed", 1)
 GROWN = Topic("planes", 2, "keyed", 2, (3, 0), (FormerVersion(1, (0,), (3,)),), original=1)
 TIMING = {"timeout": 4.0, "check_in": 1.0, "grace": 1.0, "adoption_timeout": 10.0}
 
@@ -30,6 +32,7 @@ class Told:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.oracle = Oracle()
+        self.phases = Phases()
         self.positions: dict[PartitionRef, Any] = {}
         self.cluster = SimpleNamespace(
             config=Config.model_validate({"coordinator": TIMING}),
@@ -56,13 +59,13 @@ class Told:
     # --- a repartition ---------------------------------------------------------------------------
 
     def is_there(self, role: str = "ingest", generation: int = SINCE - 1) -> Routing:
-        routing = Routing(role, f"{role}-1", self.now_s, generation, ("planes",))
+        routing = Routing(role, f"{role}-1", self.now_s, self.now_s, generation, ("planes",))
         self.oracle.routing.setdefault(self, []).append(routing)
         return routing
 
-    def cut_over(self, phase: str = "") -> list[str]:
+    def cut_over(self, phase: str = "", topic: Topic = GROWN) -> list[str]:
         under_way = Repartition(2, cast("Any", phase), SINCE) if phase else None
-        topic = structs.replace(GROWN, repartition=under_way)
+        topic = structs.replace(topic, repartition=under_way)
         cluster = cast("Cluster", SimpleNamespace(topics={topic.name: topic}))
         return list(self.checks._cut_over(cast("Process", self), cluster))
 
@@ -76,6 +79,16 @@ def test_no_repartition_is_over_while_somebody_routes_by_the_version_before(role
         world.now_s += 0.1
     assert world.cut_over() == [f"planes is cut over 0.1 s after it drained, without {role}-1"]
     assert world.cut_over() == [], "it is said once"
+
+
+def test_one_that_nobody_looked_at_while_it_was_under_way_is_judged_too() -> None:
+    world = Told()
+    world.is_there()
+    world.now_s += 1.0
+    assert world.cut_over(topic=SMALL) == []
+    fenced = Repartition(2, "fenced", SINCE)
+    world.phases.kept([structs.replace(GROWN, repartition=fenced)])
+    assert world.cut_over() == ["planes is cut over 0.0 s after it drained, without ingest-1"]
 
 
 def test_none_is_over_before_it_has_drained() -> None:

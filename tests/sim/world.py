@@ -49,6 +49,7 @@ from tests.sim.observed import (
     ObservedPositions,
 )
 from tests.sim.oracle import Oracle
+from tests.sim.phases import Phases
 from tests.sim.scheduler import Process, Scheduler
 from tests.sim.stores import Moody, MoodyWriter, Weather
 
@@ -78,6 +79,7 @@ class SimulatedCluster(MemoryCluster):
         seed, scheduler = world.seed, world.scheduler
         super().__init__(seed, config)
         self._observed = world.oracle, world.meets
+        self._phases = world.phases
         self.log = ObservedLog(*self._observed)
         self.letters = ObservedLetters(*self._observed)
         self.deliveries = ObservedGateways(*self._observed)
@@ -156,7 +158,9 @@ class SimulatedCluster(MemoryCluster):
         return cast("LetterStore", Moody(super().letter_store(), self.weather["letters"]))
 
     def coordination_store(self, leadership: Leadership) -> CoordinationStore:
-        store = ObservedCoordinationStore(self.coordination, leadership.revision, *self._observed)
+        store = ObservedCoordinationStore(
+            self.coordination, leadership.revision, self._phases, *self._observed
+        )
         return cast("CoordinationStore", Moody(store, self.weather["state"]))
 
 
@@ -171,7 +175,7 @@ class Role:
         self._world = world
         self._build = build
         self.node: Node | None = None
-        self._is_stopping = self._is_buried = False
+        self._is_stopping = self.is_buried = False
 
     @property
     def kind(self) -> str:
@@ -182,7 +186,7 @@ class Role:
         return self.process is not None and self.process.state != "killed"
 
     def start(self) -> None:
-        if self.is_alive or self._is_buried:
+        if self.is_alive or self.is_buried:
             return
         if self.process is not None:
             self._world.withdraw(self.process)
@@ -218,7 +222,7 @@ class Role:
 
     def bury(self, *, quietly: bool) -> None:
         """It is killed, and never comes back."""
-        self._is_buried = True
+        self.is_buried = True
         self.kill(quietly=quietly)
 
     def kill(self, *, quietly: bool = False) -> None:
@@ -251,6 +255,7 @@ class World:
         self.network = Network(self.scheduler, random.Random(f"network {seed}"))
         self.met: Counter[str] = Counter()
         self.oracle = Oracle(self.meets)
+        self.phases = Phases()
         self.cluster = SimulatedCluster(self, config or Config())
         self.identities = Identities(self, is_on=self.cluster.config.security.is_on)
         self.oracle.dead = self._dead_letters
