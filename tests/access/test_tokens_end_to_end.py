@@ -4,7 +4,7 @@ administrator's token to its revocation, over the public address, by the clients
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from headgate.client.credentials import Credentials, Token
 from headgate.client.http import HttpClient
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.config import Config
-from headgate.model.access_api import CreatedToken, CreateToken, TokenList
+from headgate.demo.audience import Watchers
+from headgate.demo.badges import Badges
+from headgate.model.access_api import CreatedToken, CreateToken, Session, TokenList
 from headgate.model.api import CreateTopic, Status, TopicInfo, TopicList, TopologyAnswer
 from headgate.wiring import roles
 from headgate.wiring.access import admin_key
@@ -203,3 +205,37 @@ async def test_a_token_is_asked_for_anew_when_it_is_refused(secured: tuple[str, 
         await http.get("/v1/topics", TopicList)
         await http.get("/v1/topics", TopicList)
     assert asked == ["first", "again"]
+
+
+async def test_the_demo_hands_out_tokens_again_where_it_never_heard_which(
+    secured: tuple[str, str, Any],
+) -> None:
+    url, root, _ = secured
+    async with calls(url, root) as http:
+        await http.post("/v1/topics", CreateTopic("flights", 1), TopicInfo)
+    grants = Watchers(url, "flights", Badges(url)).grants
+    said = set[str]()
+    for _ in range(2):  # the second one knows of none
+        badges = Badges(url, root)
+        for _ in range(2):
+            await _handed_out(badges, grants)
+            token = await _asked(badges.of("low"))
+            said.add(token)
+            async with calls(url, token) as http:
+                session = await http.get("/v1/session", Session)
+            assert session == Session(required=True, may=["subscribe"], name="low")
+    assert len(said) == 2
+
+
+async def _handed_out(badges: Badges, grants: Mapping[str, str]) -> None:
+    async with asyncio.timeout(SOON_S):
+        while True:
+            try:
+                return await badges.hand_out(grants)
+            except errors.NotNow:
+                await asyncio.sleep(0.02)
+
+
+async def _asked(token: Token | None) -> str:
+    assert token is not None
+    return await Credentials(token).current()

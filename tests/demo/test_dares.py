@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from headgate import errors
+from headgate.demo.badges import Badges
 from headgate.demo.page import dares as dares_module
 from headgate.demo.page.dares import DARES, Dares
 from headgate.demo.page.slow_reading import SlowReading
@@ -31,6 +32,7 @@ class FakeFlight:
 
     lanes: list[Any] = field(default_factory=list)
     floods: list[float] = field(default_factory=list)
+    badges: Badges = field(default_factory=lambda: Badges(NOBODY))
 
     @property
     def status(self) -> Any:

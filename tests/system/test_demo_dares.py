@@ -1,7 +1,9 @@
 """The demo on a terminal: what its screen dares you to kill is killed, and nothing gets lost.
 
 The pids are those that the screen shows; each role is killed in turn, the router last, while events
-are on their way. What became of it is what the last line on the screen says.
+are on their way, in a system in which everybody has to say who they are: subscribers ask for
+everything, and get what their grants show. What became of it is what the last line on the screen
+says.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ class Terminal:
 
 @pytest.fixture
 def demo() -> Iterator[Terminal]:
-    terminal = Terminal("demo", "--seconds", str(PRODUCING_S))
+    terminal = Terminal("demo", "--secured", "--seconds", str(PRODUCING_S))
     yield terminal
     terminal.close()
 

@@ -88,6 +88,14 @@ def demo(
             "demo starts."
         ),
     ] = "",
+    secured: Annotated[
+        bool,
+        Option(
+            "--secured",
+            help="Everybody has to say who they are: each subscriber asks for everything, and gets "
+            "what its grant shows.",
+        ),
+    ] = False,
     opens: Annotated[bool, Option("--open", help="Open the demo's page in a browser.")] = False,
     as_json: Annotated[bool, Option("--json", help="Print the summary as JSON.")] = False,
     config: ConfigOption = None,
@@ -105,7 +113,16 @@ def demo(
         run = _run(
             Path(folder),
             console,
-            _Wanted(seed, seconds, consumers, source, uri, opens=opens, as_json=as_json),
+            _Wanted(
+                seed,
+                seconds,
+                consumers,
+                source,
+                uri,
+                secured=secured,
+                opens=opens,
+                as_json=as_json,
+            ),
             config,
             watched=watched,
         )
@@ -126,6 +143,7 @@ class _Wanted:
     consumers: int
     source: Source
     uri: str
+    secured: bool
     opens: bool
     as_json: bool
 
@@ -137,7 +155,8 @@ async def _run(
     booth = Booth()
     await booth.start()
     try:
-        loaded = demo_config(folder / "data", config, control=booth.url)
+        control, secured = booth.url, wanted.secured
+        loaded = demo_config(folder / "data", config, control=control, secured=secured)
         for warning in loaded.warnings:
             console.print(f"headgate: {warning}", markup=False, soft_wrap=True)
         plan = plan_of(loaded, seed=wanted.seed, seconds=wanted.seconds, consumers=wanted.consumers)

@@ -1,18 +1,20 @@
 """Who listens during a run of the demo: subscribers with a filter each, or consumers that share.
 
-Invariant: an audience says which of its watches must get a report before the report is sent, and
-passes on every event that one of them gets.
+Invariants: an audience says which of its watches must get a report before the report is sent, and
+passes on every event that one of them gets. Where everybody has to say who they are, a watch asks
+for everything, and what it gets is what its grant shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Protocol
 
 from headgate.client.subscriber import Event, Subscriber
 from headgate.demo.aircraft import Report
+from headgate.demo.badges import Badges
 from headgate.demo.view import ConsumerView
 from headgate.demo.watches import WATCHES, Watch, expected_by
 
@@ -25,6 +27,10 @@ Patiently = Callable[[Callable[[], Awaitable[Any]]], Coroutine[Any, Any, Any]]
 class Audience(Protocol):
     @property
     def watches(self) -> tuple[Watch, ...]: ...
+
+    @property
+    def grants(self) -> Mapping[str, str]:
+        """What each of them must be granted, by name."""
 
     def expected_by(self, report: Report) -> list[int]:
         """The watches that must get `report`."""
@@ -47,17 +53,28 @@ class Watchers:
 
     watches = WATCHES
 
-    def __init__(self, address: str, topic: str) -> None:
+    def __init__(self, address: str, topic: str, badges: Badges) -> None:
         self._address = address
         self._topic = topic
+        self._badges = badges
         self._subscribers: list[Subscriber] = []
+
+    @property
+    def grants(self) -> Mapping[str, str]:
+        whole = f"subscribe on {self._topic}"
+        return {
+            watch.name: whole if watch.where is None else f"{whole} where {watch.where}"
+            for watch in self.watches
+        }
 
     def expected_by(self, report: Report) -> list[int]:
         return expected_by(report)
 
     async def enter(self, stack: AsyncExitStack, patiently: Patiently) -> None:
         for watch in self.watches:
-            make = partial(Subscriber, self._address, self._topic, where=watch.where)
+            token = self._badges.of(watch.name)
+            where = watch.where if token is None else None
+            make = partial(Subscriber, self._address, self._topic, where=where, token=token)
             self._subscribers.append(await patiently(partial(_enter, stack, make)))
 
     def following(self, received: Received) -> list[Coroutine[Any, Any, None]]:

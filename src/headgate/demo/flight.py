@@ -19,6 +19,7 @@ from headgate.client.http import HttpClient
 from headgate.client.subscriber import Event
 from headgate.demo.aircraft import Fleet
 from headgate.demo.audience import Audience, Watchers
+from headgate.demo.badges import PRODUCER, Badges
 from headgate.demo.draining import Drain, busy_with
 from headgate.demo.figures import Pace
 from headgate.demo.scoreboard import Scoreboard
@@ -73,16 +74,26 @@ class FlightPath:
 
 
 class Flight:
-    """`show` is called with a fresh view every `show_every_s` seconds."""
+    """`show` is called with a fresh view every `show_every_s` seconds; `badges` are what everybody
+    says who they are by."""
 
-    def __init__(self, address: str, plan: FlightPath, show: Show, *, show_every_s: float) -> None:
+    def __init__(
+        self,
+        address: str,
+        plan: FlightPath,
+        show: Show,
+        *,
+        show_every_s: float,
+        badges: Badges | None = None,
+    ) -> None:
         self._address = address
         self._plan = plan
+        self.badges = badges or Badges(address)
         self._show = show
         self._show_every_s = show_every_s
         self._fleet = Fleet(seed=plan.seed, count=plan.aircraft)
-        self._audience = _audience(address, plan)
-        self._way_in = _way_in(address, plan)
+        self._audience = _audience(address, plan, self.badges)
+        self._way_in = _way_in(address, plan, self.badges)
         self._board = Scoreboard(len(self._audience.watches))
         self._by_partition = [0] * plan.partitions
         self._gauges = Gauges(self._audience.watches)
@@ -114,7 +125,7 @@ class Flight:
     async def run(self, stopping: asyncio.Event) -> Summary:
         """Produce until the time is up or `stopping` is set, then wait for what is expected."""
         async with AsyncExitStack() as stack:
-            http = await stack.enter_async_context(HttpClient(self._address))
+            http = await stack.enter_async_context(self.badges.client())
             crew = await stack.enter_async_context(self._crew)
             crew.need("screen", self._keep_showing())
             crew.need("status", self._keep_watching(http))
@@ -141,6 +152,8 @@ class Flight:
     async def _prepare(self, http: HttpClient, stack: AsyncExitStack) -> None:
         """Create the topic and what leads there, and open the whole audience."""
         await self._patiently(lambda: _create_topic(http, self._plan.partitions))
+        grants = {PRODUCER: f"produce on {TOPIC}", **self._audience.grants}
+        await self._patiently(lambda: self.badges.hand_out(grants))
         await self._patiently(lambda: self._way_in.prepare(http))
         await self._audience.enter(stack, self._patiently)
 
@@ -322,10 +335,10 @@ async def _create_topic(http: HttpClient, partitions: int) -> None:
         return  # an earlier try got through without its answer
 
 
-def _audience(address: str, plan: FlightPath) -> Audience:
+def _audience(address: str, plan: FlightPath, badges: Badges) -> Audience:
     if plan.consumers:
-        return Team(address, TOPIC, size=plan.consumers, aircraft=plan.aircraft)
-    return Watchers(address, TOPIC)
+        return Team(address, TOPIC, badges, size=plan.consumers, aircraft=plan.aircraft)
+    return Watchers(address, TOPIC, badges)
 
 
 def _origin(plan: FlightPath) -> str:
@@ -333,13 +346,13 @@ def _origin(plan: FlightPath) -> str:
     return "MongoDB" if plan.mongodb else "PostgreSQL" if plan.postgresql else ""
 
 
-def _way_in(address: str, plan: FlightPath) -> WayIn:
+def _way_in(address: str, plan: FlightPath, badges: Badges) -> WayIn:
     if plan.postgresql:
         from headgate.demo.by_postgres import ByPostgres  # psycopg may not be installed
 
         return ByPostgres(plan.postgresql, plan.database, TOPIC, partitions=plan.partitions)
     if not plan.mongodb:
-        return Produced(address, TOPIC)
+        return Produced(address, TOPIC, token=badges.of(PRODUCER))
     from headgate.demo.by_mongo import ByMongo  # PyMongo may not be installed
 
     return ByMongo(plan.mongodb, plan.database, TOPIC, partitions=plan.partitions)

@@ -7,6 +7,7 @@ temporary one, whatever the configuration says. Everything else in the configura
 from __future__ import annotations
 
 import asyncio
+import secrets
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from typing import Any
 
 from headgate.config import LoadedConfig, load_config
 from headgate.config.units import DurationUnit
+from headgate.demo.badges import Badges
 from headgate.demo.draining import ROLES
 from headgate.demo.flight import Flight, FlightPath, Show
 from headgate.demo.page.booth import PAGE_PATH, SHOWN_EVERY_S, Booth
@@ -24,6 +26,7 @@ from headgate.demo.page.dares import Dares
 from headgate.demo.summary import Summary
 from headgate.demo.view import RoleView, View
 from headgate.local import running
+from headgate.model.access import TOKEN_BYTES
 from headgate.services.supervisor import Supervisor
 from headgate.tasks import Crew, first_of
 
@@ -52,9 +55,11 @@ def demo_config(
     *,
     control: str = "",
     window_s: float | None = None,
+    secured: bool = False,
 ) -> LoadedConfig:
     """The configuration with the demo's own folder, ports and window, unless that is `window_s`;
-    `control` is where its page asks for what hurts."""
+    `control` is where its page asks for what hurts. `secured`: everybody has to say who they are,
+    as they have where the configuration says so."""
     given = load_config(config_file=config_file).config
     window_s = window_s or given.demo.window
     seconds = DurationUnit()
@@ -68,6 +73,9 @@ def demo_config(
         **dict.fromkeys(PORTS, ANY_FREE_PORT),
         "demo.control": control,
     }
+    security = given.security
+    if (secured or security.is_on) and not security.admin_token:
+        overrides["security.admin_token"] = secrets.token_hex(TOKEN_BYTES)
     return load_config(command_line=overrides, config_file=config_file)
 
 
@@ -122,7 +130,10 @@ async def performance(
             shows.show(view)
 
         every_s = show_every_s if booth is None else min(show_every_s, SHOWN_EVERY_S)
-        flight = Flight(address, plan, show_with_roles, show_every_s=every_s)
+        badges = Badges(address, loaded.config.security.admin_token)
+        if badges.admin is not None:
+            say(f"everybody has to say who they are; log in at {address}/ui/ with {badges.admin}")
+        flight = Flight(address, plan, show_with_roles, show_every_s=every_s, badges=badges)
         if booth is not None:
             roles, partitions = partial(getattr, supervisor, "serving"), plan.partitions
             booth.begin(address, Dares(address, roles, flight, crew, partitions=partitions))

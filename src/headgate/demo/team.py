@@ -7,7 +7,7 @@ order, whoever of the team gets it. Half-way one of them leaves, and the others 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any
 from headgate.client.consumer import Consumer
 from headgate.demo.aircraft import Report
 from headgate.demo.audience import Patiently, Received
+from headgate.demo.badges import Badges
 from headgate.demo.figures import Meter
 from headgate.demo.view import ConsumerView
 from headgate.demo.watches import Watch
@@ -37,13 +38,20 @@ class Team:
 
     watches = (Watch(GROUP, None, lambda report: True),)  # noqa: ARG005  # one signature for all
 
-    def __init__(self, address: str, topic: str, *, size: int, aircraft: int) -> None:
+    def __init__(
+        self, address: str, topic: str, badges: Badges, *, size: int, aircraft: int
+    ) -> None:
         self._address = address
         self._topic = topic
+        self._badges = badges
         self._size = size
         self._aircraft = aircraft
         self._members: list[_Member] = []
         self._over = asyncio.Event()
+
+    @property
+    def grants(self) -> Mapping[str, str]:
+        return {GROUP: f"consume on {self._topic} in {GROUP}"}
 
     def expected_by(self, report: Report) -> list[int]:
         return [0]
@@ -57,6 +65,7 @@ class Team:
                 GROUP,
                 consumer=f"consumer-{number + 1}",
                 keys_expected=self._aircraft,
+                token=self._badges.of(GROUP),
             )
             self._members.append(_Member(await patiently(partial(_enter, stack, make))))
 

@@ -13,6 +13,7 @@ from typing import Protocol, Self
 
 import msgspec
 
+from headgate.client.credentials import Token
 from headgate.client.http import HttpClient
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.client.producing.outgoing import OutgoingEvent, Receipt
@@ -65,9 +66,10 @@ class Produced:
     """By the producer, over HTTP; each report goes with the one before it of its aircraft, so that
     subscribers hear of those that left what they had asked for."""
 
-    def __init__(self, address: str, topic: str) -> None:
+    def __init__(self, address: str, topic: str, *, token: Token | None = None) -> None:
         self._topic = topic
-        self._producer = Producer(address, ProducerOptions(deadline_s=PRODUCE_DEADLINE_S))
+        options = ProducerOptions(deadline_s=PRODUCE_DEADLINE_S)
+        self._producer = Producer(address, options, token=token)
         self._earlier: dict[str, bytes] = {}
 
     async def prepare(self, http: HttpClient) -> None:

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from headgate import errors
-from headgate.client.http import HttpClient
 from headgate.client.subscriber import Event, Subscriber
 from headgate.demo.flight import FLOOD_TIMES, TOPIC, Flight
 from headgate.demo.page.slow_reading import SlowReading
@@ -169,7 +168,7 @@ class Dares:
 
     async def _repartition(self) -> str:
         path = f"/v1/topics/{TOPIC}"
-        async with HttpClient(self._address) as http:
+        async with self._flight.badges.client() as http:
             now = (await http.get(path, TopicInfo)).partitions
             more = self._partitions + max(1, self._partitions // 2)
             to = more if now == self._partitions else self._partitions
@@ -192,7 +191,8 @@ class Dares:
         return "the flood is over"
 
     async def _slow(self) -> str:
-        async with Subscriber(self._address, TOPIC, buffer=SLOW_BUFFER) as subscriber:
+        token = self._flight.badges.admin
+        async with Subscriber(self._address, TOPIC, buffer=SLOW_BUFFER, token=token) as subscriber:
             reading = SlowReading(subscriber.positions)
             self._begin("slow", f"a subscriber reads nothing for {READS_NOTHING_S:.0f} s")
             await asyncio.sleep(READS_NOTHING_S)
