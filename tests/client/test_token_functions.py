@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 import pytest
@@ -19,6 +20,8 @@ from headgate.client.http import HttpClient
 from headgate.client.identified_link import identified
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.client.subscriber import Subscriber
+from headgate.client.sync.producer import SyncProducer
+from headgate.client.sync.subscriber import SyncSubscriber
 from headgate.model.api import ProduceAnswer, ProduceRequest, ProduceResult, Status
 from headgate.model.client_messages import Event
 from headgate.model.http import Response
@@ -26,6 +29,7 @@ from headgate.ports.connection import Link, LinkListener
 from headgate.ports.http import HttpCalls
 from headgate.tasks import deaths
 from tests.client.produce_server import ProduceServer, produce_server
+from tests.client.test_sync_producer import in_thread
 from tests.services.gateway.world import until
 from tests.virtual_time import run_virtual
 
@@ -135,7 +139,9 @@ async def server() -> AsyncIterator[ProduceServer]:
 
 
 async def test_a_subscriber_rides_out_a_function_that_fails() -> None:
-    here, ask = Here(), Asked("first", OSError("nobody is there"), KeyError("token"), "second")
+    """Also in that what it waited for, which others may share, was cancelled."""
+    here = Here()
+    ask = Asked("first", OSError("away"), KeyError("token"), asyncio.CancelledError(), "second")
     subscriber = Subscriber(
         "http://here",
         token=ask,
@@ -150,8 +156,48 @@ async def test_a_subscriber_rides_out_a_function_that_fails() -> None:
         await until(lambda: len(here.links) > 1 and here.links[-1].has_subscribed)
         here.links[-1].says(EVENT)
         assert isinstance(await waiting, Event)
-    assert ask.times == 4
+    assert ask.times == 5
     assert deaths.counts() == {}
+
+
+async def test_who_is_cancelled_while_a_token_is_asked_for_is() -> None:
+    said = Credentials(lambda: asyncio.sleep(WAIT_S, "late"))
+    asking = asyncio.create_task(said.current())
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert not said._asking.locked()
+
+
+def subscribing(here: Here, ask: Callable[[], str]) -> None:
+    with SyncSubscriber(
+        "http://here", "t", token=ask, open_calls=here.open_calls, open_link=here.open_link
+    ) as subscriber:
+        next(subscriber)
+
+
+def producing(_here: Here, ask: Callable[[], str]) -> None:
+    with SyncProducer("http://127.0.0.1:1", token=ask) as producer:
+        producer.send("t", {})
+
+
+@pytest.mark.parametrize("program", [subscribing, producing])
+async def test_one_that_exits_the_program_does_so_in_a_thread_of_its_own_too(
+    program: Callable[[Here, Callable[[], str]], None],
+) -> None:
+    def exits() -> str:
+        sys.exit("log in first")
+
+    def run() -> object:
+        try:
+            program(Here(), exits)
+        except SystemExit as exited:
+            return exited.code
+        return "nothing"
+
+    exited = asyncio.wrap_future(in_thread(run))
+    assert await asyncio.wait_for(exited, WAIT_S) == "log in first"
 
 
 async def test_one_that_fails_at_first_is_said_and_what_it_says_is_not() -> None:

@@ -65,7 +65,9 @@ async def _asked(ask: Callable[[], str | Awaitable[str]]) -> str:
             token = await found if inspect.isawaitable(found) else found
     except errors.HeadgateError:
         raise
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and _is_unwanted():
+            raise
         if limit.expired():
             raise took_too_long(ASK_TIMEOUT_S) from error
         kind = type(error).__name__  # what it says may have a secret in it
@@ -75,3 +77,9 @@ async def _asked(ask: Callable[[], str | Awaitable[str]]) -> str:
             f"the function for the token returned {type(token).__name__}, not a text"
         )
     return token
+
+
+def _is_unwanted() -> bool:
+    """Whether it is this task that is cancelled, and not one that the function waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -119,18 +119,29 @@ class Blocking:
         """On the loop: those that it has begun."""
         self._closed = False
         self._ending: Future[None] | None = None
-        self._failure: Exception | None = None
+        self._has_ended = False
+        self._failure: BaseException | None = None
         """Why it could not be closed as it should be."""
         self._is_gone = Latch()
         self._thread = start_thread(name, self._live)
 
     def _live(self) -> None:
         try:
-            self._loop.run_forever()
+            while not self._has_ended:
+                self._run()
             self._loop.run_until_complete(asyncio.sleep(0))  # the turn of those just cancelled
             self._loop.close()
         finally:
             self._is_gone.open()
+
+    def _run(self) -> None:
+        """Where a function of the program's, such as the one for tokens, wants to exit it,
+        everything is closed, and whoever closes it exits."""
+        try:
+            self._loop.run_forever()
+        except SystemExit as wanted:
+            self._failure, self._closed = wanted, True
+            self._loop.call_soon(self._begin_to_end)
 
     def __enter__(self) -> Self:
         return self
@@ -205,6 +216,7 @@ class Blocking:
             for call, late in list(self._calls.items()):
                 late.cancel()
                 call.end()
+            self._has_ended = True
             self._loop.stop()
 
     def _start(self, call: Call[Any]) -> None:
