@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import os
 import resource
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
+import apsw
 import pytest
 
-from headgate.adapters.http.resting import Patience
+from headgate.adapters.http.resting import Patience, _SpareNumber
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
 from headgate.model.http import Request, Response, Route, StreamResponse
@@ -100,6 +104,39 @@ async def test_who_is_being_answered_is_waited_for_however_long_nothing_is_said(
             may_end.set()
             assert b"at last" in await rest_of(thinking)
             assert b"last" in await rest_of(streaming)
+
+
+async def test_looking_at_connections_leaves_the_process_the_locks_it_has(tmp_path: Path) -> None:
+    """A process that closes any name of a file loses all its locks on it, those of SQLite too."""
+    store = apsw.Connection(str(tmp_path / "store.db"))
+    for statement in ("PRAGMA journal_mode=WAL", "CREATE TABLE kept (n)"):
+        store.execute(statement)
+    had = locks_of_this_process()
+    assert had
+    async with serving() as port, connected(port) as streams:
+        await rest_of(streams)
+        assert locks_of_this_process() == had
+    store.close()
+
+
+async def test_a_number_that_a_file_has_by_now_is_never_closed(tmp_path: Path) -> None:
+    spare = _SpareNumber()
+    with (tmp_path / "locked").open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        had = locks_of_this_process()
+        assert had
+        with pytest.raises(OSError, match="no connection"), spare.holding(file.fileno()):
+            pass
+        with socket.socket() as other, spare.holding(other.fileno()) as held:
+            assert held != other.fileno()
+        spare.close()
+        assert locks_of_this_process() == had
+    assert locks_of_this_process() == []
+
+
+def locks_of_this_process() -> list[str]:
+    held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return sorted(" ".join(lock[1:]) for lock in held if lock[4] == str(os.getpid()))
 
 
 async def test_a_body_that_stops_is_answered_408() -> None:

@@ -8,7 +8,9 @@ nothing was said on them.
 
 Invariants: a connection is never ended while a request of it is being answered; what is looked at
 is what is ended, whatever the server does meanwhile; all of it works when the process may have no
-file more. Where the kernel can't be asked like that (not Linux), nothing is ended.
+file more; and no file of another kind is closed, not even a second name for it, because the process
+would lose every lock that it has on that file (POSIX), and SQLite's go by those. Where the kernel
+can't be asked like that (not Linux), nothing is ended.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ import contextlib
 import os
 import resource
 import socket
+import stat
 import struct
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,46 +71,87 @@ class Resting:
     async def keep_looking(self) -> None:
         if not KNOWS:
             await asyncio.Event().wait()
-        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        held = os.dup(nothing)  # a number of our own, for when there is none to be had
+        spare = _SpareNumber()
         try:
             while True:
                 await asyncio.sleep(self._patience.look_every_s)
-                await self._look(held, nothing)
+                await self._look(spare)
         finally:
-            os.close(held)
-            os.close(nothing)
+            spare.close()
 
-    async def _look(self, held: int, nothing: int) -> None:
+    async def _look(self, spare: _SpareNumber) -> None:
         numbers = _open_files()
         for first in range(0, len(numbers), AT_ONCE):
             answered = self._answered()
             for number in numbers[first : first + AT_ONCE]:
                 with contextlib.suppress(OSError):  # it is closed by now, or no socket
-                    os.dup2(number, held, inheritable=False)
-                    self._look_at(held, answered)
-            os.dup2(nothing, held, inheritable=False)
+                    if self._is_to_end(number, answered):
+                        with spare.holding(number) as held:
+                            self._end(held, answered)
             await asyncio.sleep(0)
 
-    def _look_at(self, number: int, answered: Collection[Peer]) -> None:
-        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=number)
-        try:
+    def _end(self, held: int, answered: Collection[Peer]) -> None:
+        """Behind the number there may be something else by now."""
+        if self._is_to_end(held, answered):
+            with _asked(held) as found:
+                found.shutdown(socket.SHUT_RDWR)
+
+    def _is_to_end(self, number: int, answered: Collection[Peer]) -> bool:
+        """Opens and closes nothing."""
+        with _asked(number) as found:
             address = found.getsockname()
             if not isinstance(address, tuple) or address[1] != self._port:
-                return
+                return False
             info = found.getsockopt(socket.IPPROTO_TCP, TCP_INFO, INFO_BYTES)
             if len(info) < INFO_BYTES or info[0] != ESTABLISHED or not self._has_rested(info):
-                return
-            if found.getpeername()[:2] not in answered:
-                found.shutdown(socket.SHUT_RDWR)
-        finally:
-            found.detach()
+                return False
+            return found.getpeername()[:2] not in answered
 
     def _has_rested(self, info: bytes) -> bool:
         quiet_s = min(_QUIET_MS.unpack_from(info, at)[0] for at in (_SENT_AT, _RECEIVED_AT)) / 1_000
         has_begun = _BYTES.unpack_from(info, _BYTES_AT)[0] >= PREFACE_BYTES
         most_s = self._patience.resting_s if has_begun else self._patience.silent_s
         return bool(quiet_s >= most_s)
+
+
+class _SpareNumber:
+    """A number of our own among the open files, taken while there are some to be had."""
+
+    def __init__(self) -> None:
+        self._nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._number: int | None = os.dup(self._nothing)
+
+    @contextlib.contextmanager
+    def holding(self, number: int) -> Iterator[int]:
+        """The connection that has `number` now, by a number that nobody else closes."""
+        if self._number is None:
+            self._number = os.dup(self._nothing)
+        held = self._number
+        os.dup2(number, held, inheritable=False)
+        if not stat.S_ISSOCK(os.fstat(held).st_mode):
+            # The server has closed it in this moment, and a file has its number. That stays open
+            # under ours, too, or its locks were gone.
+            self._number = None
+            raise OSError("no connection any more")
+        try:
+            yield held
+        finally:
+            os.dup2(self._nothing, held, inheritable=False)
+
+    def close(self) -> None:
+        os.close(self._nothing)
+        if self._number is not None:
+            os.close(self._number)
+
+
+@contextlib.contextmanager
+def _asked(number: int) -> Iterator[socket.socket]:
+    """What the process has under that number, as a socket: what is none answers OSError."""
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=number)
+    try:
+        yield found
+    finally:
+        found.detach()
 
 
 def _open_files() -> Sequence[int]:
