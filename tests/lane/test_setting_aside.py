@@ -324,6 +324,51 @@ async def test_what_an_operator_wants_again_is_sent_marked_and_holds_nothing_up(
 
 
 @on_virtual_time
+async def test_a_damaged_letter_that_is_wanted_again_holds_its_own_partition_alone() -> None:
+    """Nor those of it that were written before."""
+    world = LaneWorld(partitions=2, redrive_every_s=1.0)
+    world.gateways.rejected = {("gateway-1", 1), ("gateway-1", 2)}
+    world.append(3)
+    world.append(1, partition=1)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await settle_down(2)
+    dead = {(one.ref.partition, one.delivery.seq): one.id for one in world.letters.of("dead")}
+    world.letters.damaged = {dead[0, 2]}
+    world.gateways.rejected = set()
+    await world.letters.revive(list(dead.values()), now_ms=1)
+    world.push(from_coordinator.LettersRevived())
+    await settle_down(20)
+    assert (world.gateways.seqs("gateway-1"), world.gateways.seqs("gateway-1", 1)) == ([3, 1], [1])
+    assert world.letters.again == {dead[0, 2]}
+    assert "is damaged" in report(world).letters
+    again = [one.seq for _, batch in world.gateways.batches for one in batch.deliveries]
+    assert sorted(again) == [1, 1, 1, 1, 2, 3], "nothing is sent again that was taken"
+    world.letters.damaged.clear()
+    await settle_down(10)
+    assert world.letters.letters == []
+    assert report(world).letters == ""
+
+
+@on_virtual_time
+async def test_a_damaged_letter_that_is_wanted_again_keeps_no_lane_from_beginning() -> None:
+    world = await reading()
+    world.gateways.rejected = {("gateway-1", 1)}
+    world.append(1)
+    await settle_down(2)
+    [letter] = world.letters.of("dead")
+    world.letters.damaged = {letter.id}
+    await world.letters.revive([letter.id], now_ms=1)
+    await world.ended()
+    successor = world.successor(window=4)
+    successor.start()
+    await successor.subscribed(everything("s1"))
+    successor.append(1)
+    await settle_down(5)
+    assert successor.gateways.seqs("gateway-1") == [2]
+
+
+@on_virtual_time
 async def test_a_partition_of_which_letters_go_forward_does_not_rest() -> None:
     """What is behind a letter that is too large is wanted again, and isn't to blame for it."""
     world = await reading(redrive_every_s=10.0, retry_max_attempts=1)

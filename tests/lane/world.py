@@ -16,7 +16,7 @@ from headgate.adapters.memory.delivery import MemoryDeliveryTransport
 from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.delivery.parts import ref_of
-from headgate.errors import HeadgateError, InvalidRequest
+from headgate.errors import HeadgateError, InvalidRequest, StorageFailed
 from headgate.lane.run import Lane, LanePorts
 from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.delivery import Delivery, DeliveryAnswer, DeliveryBatch, Verdict
@@ -58,6 +58,8 @@ class FaultyLetters(MemoryLetterStore):
         """How often somebody looked for parked letters."""
         self.takes_s: dict[PartitionRef, float] = {}
         """How long it takes to find what is parked of these."""
+        self.damaged: set[int] = set()
+        """The ids of letters that nobody can read, nor what is read with them."""
 
     @property
     def letters(self) -> list[Letter]:
@@ -95,13 +97,14 @@ class FaultyLetters(MemoryLetterStore):
         wanted = list(refs)
         if takes_s := max((self.takes_s.get(ref, 0.0) for ref in wanted), default=0.0):
             await asyncio.sleep(takes_s)
-        return await super().parked(gateway_id, wanted, each=each, after_seqs=after_seqs)
+        found = await super().parked(gateway_id, wanted, each=each, after_seqs=after_seqs)
+        return self._readable(found)
 
     async def revived(
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
     ) -> list[Letter]:
         self._check()
-        return await super().revived(refs, after_id=after_id, limit=limit)
+        return self._readable(await super().revived(refs, after_id=after_id, limit=limit))
 
     async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
         self._check()
@@ -114,6 +117,11 @@ class FaultyLetters(MemoryLetterStore):
     def _check(self) -> None:
         if self.failing is not None:
             raise self.failing
+
+    def _readable(self, found: list[Letter]) -> list[Letter]:
+        if any(letter.id in self.damaged for letter in found):
+            raise StorageFailed("a letter is damaged")
+        return found
 
 
 class FakeGateways(MemoryDeliveryTransport):

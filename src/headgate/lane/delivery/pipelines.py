@@ -48,6 +48,8 @@ AT_LEAST_S = 0.05
 LOOK_AGAIN_S = 0.05
 """A straggler shows only with time."""
 STORE_AGAIN_S = 1.0
+BEHIND_ALL = 2**63 - 1
+"""No letter has an id above that."""
 REMEMBERED = 500_000
 """Matched records that a lane reads ahead of the oldest unsettled one, at most; from three quarters
 of that on nothing more is read of the partitions that have the most of them."""
@@ -105,9 +107,10 @@ class Dispatcher:
     # --- life ------------------------------------------------------------------------------------
 
     async def store_answers(self, refs: Collection[PartitionRef]) -> bool:
-        """Whether letters of `refs` can be read now; waits a while where they can't."""
+        """Whether letters of `refs` can be read now; waits a while where they can't. None is read
+        for that: one that is damaged keeps no lane from beginning."""
         try:
-            await self._store.revived(refs, after_id=0, limit=1)
+            await self._store.revived(refs, after_id=BEHIND_ALL, limit=1)
         except HeadgateError as error:
             self._failed(error)
             await asyncio.sleep(STORE_AGAIN_S)

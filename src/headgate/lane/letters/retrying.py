@@ -3,7 +3,8 @@
 Each letter is matched anew: subscriptions come and go, and change their ids, while it lies there.
 It leaves the store when every gateway that it is for has taken it; what nobody wants is dead again,
 and says so. Letters are looked through one page after the other, so one for a subscriber that
-doesn't read keeps only itself waiting. Outside the order, as every subscriber is told.
+doesn't read keeps only itself waiting, and one that can't be read what is behind it of its
+partition. Outside the order, as every subscriber is told.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 
 import structlog
 from msgspec.structs import replace
@@ -22,6 +24,7 @@ from headgate.lane.delivery.sink import Sink, let_go
 from headgate.lane.holding import Holding
 from headgate.lane.subscriptions.matching import Matching
 from headgate.model.delivery import Delivery, Verdict
+from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter
 from headgate.ports.letters import LetterStore
 from headgate.ports.machine import Machine
@@ -61,7 +64,7 @@ class Retrying:
         self._every_s = every_s
         self._now = asyncio.Event()
         self._now.set()
-        self._taken: dict[tuple[int, str], frozenset[str]] = {}
+        self._taken: dict[tuple[PartitionRef, int, str], frozenset[str]] = {}
         """Of letters that not every gateway has taken: for whom which of them has."""
         self._size = BatchSize(PAGE)
         self._loop = asyncio.get_running_loop()
@@ -79,22 +82,37 @@ class Retrying:
                     await self._now.wait()
             self._now.clear()
             try:
-                await self._look_through()
+                await self._look()
             except Fenced as error:
                 let_go(self._sink, error)
                 self._now.set()
-            except HeadgateError as error:
-                self.error = error.message
-                self._size.failed(self._size.limit, now_s=self._loop.time())
-                log.error(LogLine.LETTERS_FAILED, error=error.message)
-            else:
-                self.error = ""
 
-    async def _look_through(self) -> None:
+    async def _look(self) -> None:
+        """Through all partitions together; where that fails, through each by itself, so that a
+        letter that can't be read holds no others'."""
+        refs = list(self._holding.fences())
+        wrong = await self._tried(refs)
+        if wrong and len(refs) > 1:
+            wrong = [one for ref in refs for one in await self._tried([ref])]
+        for error in dict.fromkeys(wrong):
+            log.error(LogLine.LETTERS_FAILED, error=error)
+        self.error = wrong[0] if wrong else ""
+
+    async def _tried(self, refs: Sequence[PartitionRef]) -> list[str]:
+        """What went wrong, if anything did."""
+        try:
+            await self._look_through(refs)
+        except Fenced:
+            raise
+        except HeadgateError as error:
+            self._size.failed(self._size.limit, now_s=self._loop.time())
+            return [error.message]
+        return []
+
+    async def _look_through(self, refs: Sequence[PartitionRef]) -> None:
         after_id = 0
         seen: set[int] = set()
         while True:
-            refs = list(self._holding.fences())
             limit = self._size.limit
             letters = await self._store.revived(refs, after_id=after_id, limit=limit)
             if letters:
@@ -104,8 +122,17 @@ class Retrying:
             full = len(letters) >= limit
             self._size.fitted(len(letters), full=full, now_s=self._loop.time())
             if not full:
-                self._taken = {at: names for at, names in self._taken.items() if at[0] in seen}
+                self._forget_taken(refs, seen)
                 return
+
+    def _forget_taken(self, refs: Sequence[PartitionRef], seen: AbstractSet[int]) -> None:
+        """Of letters that are gone: of these partitions there are no others than those `seen`."""
+        held = self._holding.fences()
+        self._taken = {
+            (ref, id_, gateway_id): names
+            for (ref, id_, gateway_id), names in self._taken.items()
+            if ref in held and (ref not in refs or id_ in seen)
+        }
 
     async def _send_page(self, letters: Sequence[Letter]) -> None:
         fences = self._holding.fences()
@@ -138,11 +165,12 @@ class Retrying:
 
         async def send(gateway_id: str, delivery: Delivery) -> Verdict | None:
             names = frozenset(delivery.subscriptions)
-            if names and names <= self._taken.get((letter.id, gateway_id), frozenset()):
+            place = letter.ref, letter.id, gateway_id
+            if names and names <= self._taken.get(place, frozenset()):
                 return "duplicate"
             verdict = await self._send(gateway_id, delivery)
             if verdict in TAKEN:
-                self._taken[letter.id, gateway_id] = names
+                self._taken[place] = names
             elif verdict == "no_subscriber" and delivery.lost_from:
                 return "accepted"  # nobody there has to hear of the gap any more
             return verdict
