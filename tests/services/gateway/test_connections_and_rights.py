@@ -9,6 +9,7 @@ import pytest
 
 from headgate.model.control.from_coordinator import PushTokens
 from headgate.services.gateway import identifying
+from headgate.services.gateway.subscriptions.subscriptions import Bounds
 from tests.services.gateway.access import bearer, knowing, secret_of, token
 from tests.services.gateway.world import World, WsSubscriber, running
 
@@ -59,6 +60,22 @@ async def test_who_says_nothing_at_all_is_gone_after_a_while(
 ) -> None:
     monkeypatch.setattr(identifying, "HANDSHAKE_S", 0.05)
     assert await ended(await guarded.connection()) == ("unauthorized", "handshake", 4401)
+
+
+async def test_nobody_keeps_others_out_by_saying_nothing() -> None:
+    """A crowd takes every place there is for those who haven't said who they are, and comes again
+    whenever one of them is gone."""
+    async with running(
+        make_principals=lambda machine: knowing(machine, token("ann", "subscribe")),
+        bounds=Bounds(subscribers=3, subscribe_timeout_s=10.0),
+    ) as world:
+        crowd = [await world.connection() for _ in range(5)]
+        for gone in crowd[:2]:
+            await gone.closed()
+        ann = await come_in(world, "ann")
+        assert (await ann.subscribe("s"))["type"] == "subscribed"
+        await crowd[2].closed()
+        assert crowd[-1].close_code is None
 
 
 @pytest.mark.parametrize("said", ["hg_wrong", "", "x" * 10_000, "a.b.c", "\u0000"])

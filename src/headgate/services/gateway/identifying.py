@@ -3,8 +3,8 @@
 With the request, as a program does (`Authorization: Bearer`), or with the first message, as a web
 page must: {"type": "auth", "token": "…"}. The same message renews what has been said, in place.
 Invariants: nothing of the connection's own is heard or said before that; whoever says nothing for
-`HANDSHAKE_S`, or more than may wait, is gone; who renews is the same principal with the same
-grants, or has to connect anew.
+`HANDSHAKE_S`, or more than may wait, is gone, and sooner where there is no room for who comes next;
+who renews is the same principal with the same grants, or has to connect anew.
 """
 
 from __future__ import annotations
@@ -127,6 +127,18 @@ class IdentifiedPeer:
             self._wire.send(error_message(error))
             self._wire.close(close_code(error), close_reason(error))
             asyncio.get_running_loop().call_later(ABORT_S, self._wire.abort)
+
+    def give_way(self) -> None:
+        """Gone at once, for somebody who comes now: nobody keeps others out by saying nothing."""
+        self._newcomers.pop(self, None)
+        self.fail(
+            errors.Unauthorized(
+                "too many come in at the moment; say who you are as soon as you are connected",
+                reason="handshake",
+            )
+        )
+        if self._wire is not None:
+            self._wire.abort()
 
     def disconnected(self) -> None:
         self._is_over = True

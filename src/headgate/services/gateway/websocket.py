@@ -113,8 +113,8 @@ class WebSocketServer:
             check_version(visit.subprotocols[0])
         if self._rights is None:
             return self._made(visit, None)
-        if len(self._newcomers) >= self._subscriptions.bounds.subscribers:
-            raise errors.Overloaded("too many come in at the moment; try again later")
+        while len(self._newcomers) >= self._subscriptions.bounds.subscribers:
+            next(iter(self._newcomers)).give_way()  # who has said nothing for longest
         return IdentifiedPeer(
             self._rights,
             partial(self._made, visit),
