@@ -25,6 +25,16 @@ def test_a_new_folder_carries_its_format(tmp_path: Path) -> None:
     assert DataFolder.open(folder.root) == folder
 
 
+def test_a_new_folder_is_for_its_owner_and_one_that_was_there_stays_as_it_was(
+    tmp_path: Path,
+) -> None:
+    folder = DataFolder.open(tmp_path / "deep" / "data")
+    assert folder.root.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o750)
+    assert DataFolder.open(tmp_path / "shared").root.stat().st_mode & 0o777 == 0o750
+
+
 def test_processes_that_start_together_all_open_the_new_folder(tmp_path: Path) -> None:
     starters = 6
     together = threading.Barrier(starters)

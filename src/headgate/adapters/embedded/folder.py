@@ -24,6 +24,8 @@ from headgate.model.api import MAX_PARTITIONS, NAME_PATTERN, NAME_RULE
 from headgate.model.event import PartitionRef
 
 FORMAT = 1
+FOR_ITS_OWNER = 0o700
+"""Every record is in there, whatever grants say of who may see it."""
 FORMAT_NAME = "FORMAT"
 LOCK_NAME = "lock"
 COORDINATOR_LOCK_NAME = "coordinator.lock"
@@ -179,10 +181,10 @@ class DataFolder:
         return self.root / "logs"
 
 
-def make_directory(path: Path) -> None:
+def make_directory(path: Path, mode: int = 0o777) -> None:
     """Make `path` and what is missing above it, so that they are there after a power cut too."""
     missing = [one for one in (path, *path.parents) if not one.exists()]
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode, parents=True, exist_ok=True)
     for made in missing:
         sync_directory(made.parent)
 
@@ -218,7 +220,7 @@ def _make(root: Path) -> None:
     if root.is_dir():
         return
     try:
-        make_directory(root)
+        make_directory(root, FOR_ITS_OWNER)
     except (FileExistsError, NotADirectoryError) as error:
         raise DataFolderError(
             f"{root} is not a folder; {CHOOSE_ANOTHER}", path=str(root)
