@@ -7,7 +7,8 @@ arrive, brought about in a whole cluster on virtual time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 import pytest
@@ -33,11 +34,10 @@ from tests.explaining.world import (
     always,
     hangs,
     is_away,
-    world,
+    played,
 )
-from tests.virtual_time import run_virtual
 
-Situation = Callable[[ExplainWorld], Awaitable[None]]
+Situation = Callable[[ExplainWorld], Coroutine[Any, Any, None]]
 SITUATIONS: dict[str, tuple[Situation, Config | None]] = {}
 SMALL = Config.model_validate(
     {"gateway": {"subscriber_queue": 4, "when_slow": {"high": "disconnect"}}}
@@ -716,11 +716,7 @@ def test_who_reads_a_partition_now_does_not_speak_for_whoever_read_it_before(
     def moving_key(places: list[str], moving: str) -> str:
         return "abcdefgh"[places.index(moving)]
 
-    async def play() -> None:
-        async with world(routers=2) as made, asyncio.timeout(3_600):
-            await scenario(made)
-
-    run_virtual(play())
+    played(scenario, routers=2)
 
 
 # --- all of them ---------------------------------------------------------------------------------
@@ -730,11 +726,7 @@ def test_who_reads_a_partition_now_does_not_speak_for_whoever_read_it_before(
 def test_explain_says_what_is_true(name: str) -> None:
     bring_about, config = SITUATIONS[name]
 
-    async def run() -> None:
-        async with world(config) as made, asyncio.timeout(3_600):
-            await bring_about(made)
-
-    run_virtual(run())
+    played(bring_about, config)
 
 
 def test_there_are_thirty_situations_at_least() -> None:

@@ -10,9 +10,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlencode
 
+import msgspec
 from msgspec.structs import replace
 
 from headgate.adapters.log.appending import AppendRequest
@@ -22,14 +23,17 @@ from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.client.subscriber import Subscriber
 from headgate.config import Config
 from headgate.errors import NotNow
+from headgate.model.api import ResetAnswer, ResetPartition, ResetTo
 from headgate.model.client_messages import Event, Left
 from headgate.model.delivery import DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import Event as NewEvent
 from headgate.model.event import Op, PartitionRef
 from headgate.model.explain_api import DryRun, ExplainedSubscription, Explanation
+from headgate.model.letters_api import LettersChanged, LetterSelection
 from headgate.services.gateway.subscriptions.live import LiveSubscription
 from headgate.tasks import Crew
 from tests.sim.cluster import MemoryCluster, running
+from tests.virtual_time import run_virtual
 
 TOPIC = "flights"
 SOON_S = 2.0
@@ -127,6 +131,16 @@ class ExplainWorld:
         await asyncio.sleep(SOON_S)
         return f"{TOPIC}:{partition}:{seq}"
 
+    async def appended(self, event_id: str, partition: int, **document: Any) -> str:
+        """The same event may be in the log twice: a producer's retry met another partition."""
+        stored = self.cluster.log.partitions[PartitionRef(TOPIC, partition)]
+        event = NewEvent(event_id, msgspec.json.encode(document), key="a")
+        asked = AppendRequest([event], version=stored.state.version, now_ms=self.now_ms())
+        stored.append(asked, mine=stored.state.epoch)
+        self.cluster.log.grown(stored.ref)
+        await asyncio.sleep(SOON_S)
+        return f"{TOPIC}:{partition}:{stored.state.head}"
+
     def now_ms(self) -> int:
         return self.cluster.machine().wall_ms()
 
@@ -147,6 +161,24 @@ class ExplainWorld:
             replace(one, document=b'{"never": "appended"}') if one.seq == int(seq) else one
             for one in stored.records
         ]
+
+    # --- operators -------------------------------------------------------------------------------
+
+    async def letters_are(
+        self, what: Literal["retried", "deleted"], place: str, *, wait: str | None = None
+    ) -> None:
+        """All of the record's."""
+        ids = [one.id for one in (await self.explain(place)).letters]
+        path = f"/v1/dead-letters/{'retry' if what == 'retried' else 'delete'}"
+        async with self.cluster.http(self.url) as client:
+            await client.post(path, LetterSelection(ids=ids, wait=wait), LettersChanged)
+        await asyncio.sleep(SOON_S)
+
+    async def reset(self, partition: int, to: ResetTo, *, resync: bool = False) -> None:
+        path = f"/v1/topics/{TOPIC}/partitions/{partition}/reset"
+        async with self.cluster.http(self.url) as client:
+            await client.post(path, ResetPartition(to, resync), ResetAnswer)
+        await asyncio.sleep(20.0)  # until a lane reads it again
 
     # --- gateways --------------------------------------------------------------------------------
 
@@ -219,3 +251,17 @@ async def world(
                 await crew.close()
                 for one in made.subscribers.values():
                     await one.__aexit__(None, None, None)
+
+
+def played(
+    bring_about: Callable[[ExplainWorld], Coroutine[Any, Any, None]],
+    config: Config | None = None,
+    **kinds: Any,
+) -> None:
+    """In a world of its own, on virtual time."""
+
+    async def play() -> None:
+        async with world(config, **kinds) as made, asyncio.timeout(3_600):
+            await bring_about(made)
+
+    run_virtual(play())

@@ -191,7 +191,7 @@ class MeetingGateway:
         # Whom a broadcast is for takes a turn per record, and everybody else has one in between.
         consumers = Consumers(self.subscriptions, control_, meeting.checkpoints, ConsumerBounds())
         recent = RecentIds(capacity=1_000, ttl_s=60.0)
-        telling = Telling(evidence, self.subscriptions, consumers, recent)
+        telling = Telling(evidence, self.subscriptions, consumers)
         hearing = Hearing(control_, registering, self.subscriptions, consumers, telling)
         self.deliveries = Deliveries(
             name,

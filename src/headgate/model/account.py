@@ -9,7 +9,7 @@ import msgspec
 
 from headgate.model.api import TopicPartition
 from headgate.model.event import PartitionRef
-from headgate.model.evidence import ASKED_MAX, GatewayAccount, LaneAccount
+from headgate.model.evidence import ASKED_MAX, GatewayAccount, LaneAccount, Skip
 from headgate.model.groups import Group
 from headgate.model.letters_api import LetterInfo
 from headgate.model.subscription import Subscription
@@ -27,7 +27,6 @@ class AccountQuestion(msgspec.Struct, frozen=True):
 
     ref: PartitionRef
     seq: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
-    identity: str = ""
     subscriptions: dict[str, Annotated[list[str], msgspec.Meta(max_length=ASKED_MAX)]] = {}
     targets: Annotated[list[PartitionRef], msgspec.Meta(max_length=ASKED_MAX)] = []
 
@@ -46,7 +45,8 @@ class Testimony(msgspec.Struct, frozen=True):
 class Account(msgspec.Struct, frozen=True):
     """`owners` are the consumers of the targets that were asked about. `silent` names who was asked
     and didn't answer, or can't be asked. `letters` are those of the record, without documents, of
-    which there may be more than `LETTERS_MAX`; `letters_error` says why nobody knows them."""
+    which there may be more than `LETTERS_MAX`; `letters_error` says why nobody knows them. `skip`:
+    when an operator went past the record without telling anybody, if that is remembered."""
 
     partition: TopicPartition | None
     testimonies: list[Testimony] = []
@@ -54,6 +54,7 @@ class Account(msgspec.Struct, frozen=True):
     letters: list[LetterInfo] = []
     letters_error: str = ""
     owners: list[Owner] = []
+    skip: Skip | None = None
 
 
 class SubscriptionsListed(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from headgate.model.delivery import Verdict
+from headgate.model.event import PartitionRef
 from headgate.model.lanes import Mode
 
 ATTEMPTS_TOLD = 100
@@ -20,9 +21,10 @@ ENDED_TOLD = 100
 ASKED_MAX = 1_000
 """Subscriptions that one question names."""
 
-Outcome = Verdict | Literal["failed", "refused", "parked", "dead", "released"]
+Outcome = Verdict | Literal["failed", "refused", "parked", "dead", "released", "told"]
 """What came of one attempt: the gateway's verdict, no answer (`failed`), a refusal of the whole
-batch, a letter, or that nobody it was for was there any more (`released`)."""
+batch, a letter, that nobody it was for was there any more (`released`), or that subscribers were
+told of its absence in its place (`told`)."""
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,7 +80,8 @@ anything newer of its partition."""
 
 class LeftOut(msgspec.Struct, frozen=True, omit_defaults=True):
     """A `resync` that a subscriber was told: what it wanted of the partition between `after_seq`
-    and `from_seq` was left out."""
+    and `from_seq` was left out. Of a `repeat`, which nobody is told of, `first` is the partition
+    and seq from which it had the same event."""
 
     at_ms: int
     subscription: str
@@ -87,13 +90,25 @@ class LeftOut(msgspec.Struct, frozen=True, omit_defaults=True):
     after_seq: int
     from_seq: int
     reason: str
+    first: tuple[int, int] | None = None
+
+
+class Skip(msgspec.Struct, frozen=True):
+    """An operator moved the position of a partition on, past the records behind `after_seq` up to
+    `settled`, and nobody was told."""
+
+    at_ms: int
+    ref: PartitionRef
+    after_seq: int
+    settled: int
 
 
 class Whereabouts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a gateway knows of one of its subscriptions and a record; `group` and `target` where it
     is one of a consumer group's. It began behind `start`, and
     `position` is up to where it was handed what it wants; `left_out` covers the record, if it was
-    told so. `slow` is what happens when its queue is full. Of a group's target `unacknowledged`
+    told so; `read_at_ms` is when the log was read for it up to the record (0: nobody remembers that
+    it was). `slow` is what happens when its queue is full. Of a group's target `unacknowledged`
     says that its consumer has the record in hand, and `acknowledged` up to where it has processed
     everything; of a subscriber that says how far it is, that, else -1."""
 
@@ -104,6 +119,7 @@ class Whereabouts(msgspec.Struct, frozen=True, omit_defaults=True):
     slow: str = ""
     queued: int = 0
     left_out: LeftOut | None = None
+    read_at_ms: int = 0
     unacknowledged: bool = False
     acknowledged: int = -1
     stopped: bool = False
@@ -113,7 +129,8 @@ class Whereabouts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A subscription that has ended here: where it began and how far it was, in the partition."""
+    """A subscription that has ended here: where it began and how far it was, in the partition, and
+    what was `left_out` for it that covers the record."""
 
     at_ms: int
     subscription: str
@@ -121,17 +138,16 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
     start: int
     position: int
     reason: str = ""
+    left_out: LeftOut | None = None
 
 
 class GatewayAccount(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a gateway says of a record. `first` is where the same event was seen first; `unknown`
-    are those of the subscriptions it was asked about that aren't here, `targets` those of the
-    targets that are."""
+    """What a gateway says of a record. `unknown` are those of the subscriptions it was asked about
+    that aren't here, `targets` those of the targets that are."""
 
     since_ms: int
     attempts: tuple[Attempt, ...] = ()
     standings: tuple[Whereabouts, ...] = ()
     ended: tuple[Ended, ...] = ()
     unknown: tuple[str, ...] = ()
-    first: tuple[int, int] | None = None
     targets: tuple[Whereabouts, ...] = ()

@@ -32,10 +32,11 @@ would be there and isn't, so it was lost or left out; `in_log`: it is there, and
 isn't for whoever asks to see."""
 
 RecordOutcome = Literal[
-    "acknowledged", "parked", "dead", "released", "unmatched", "told", "unknown", ""
+    "acknowledged", "parked", "dead", "released", "unmatched", "told", "skipped", "unknown", ""
 ]
-"""As what it is settled, the worst of it; `told`: it isn't a record but a marker, and subscribers
-are told to resync; `unknown`: nobody remembers. Empty before it is settled."""
+"""As what it is settled, the worst of it; `told`: it was passed over, or isn't a record but a
+marker, and subscribers are told to resync; `skipped`: an operator went past it, and nobody was
+told; `unknown`: nobody remembers. Empty before it is settled."""
 
 Status = Literal[
     "delivered",
@@ -61,8 +62,9 @@ Status = Literal[
     "unknown",
 ]
 """Of a subscription or a group and the record. `matches`: it would get it (a dry run, or a filter
-that nobody is subscribed with). `before`: it began behind the record. `skipped`: it was left out
-and the subscriber told to resync. `repeat`: it had the same event from another place."""
+that nobody is subscribed with). `before`: it began behind the record. `skipped`: it was left out;
+the subscriber was told to resync, unless an operator wanted it otherwise. `dead`: a dead letter was
+made of it, which may be deleted by now. `repeat`: it had the same event from another place."""
 
 Verdict = Literal["match", "no match", "failed"]
 """Of a filter; empty where it couldn't be asked."""

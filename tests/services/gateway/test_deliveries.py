@@ -186,7 +186,7 @@ async def stage(
     )
     consumers = Consumers(subscriptions, control, MemoryCheckpointStore(), ConsumerBounds())
     recent = RecentIds(capacity=remembered, ttl_s=60.0) if dedup else None
-    telling = Telling(evidence, subscriptions, consumers, recent)
+    telling = Telling(evidence, subscriptions, consumers)
     hearing = Hearing(control, registering, subscriptions, consumers, telling)
     jobs: list[Callable[[], None]] = []
     deliveries = kind(

@@ -232,7 +232,7 @@ class Receiving:
         consumers = Consumers(
             self._subscriptions, control, MemoryCheckpointStore(), ConsumerBounds()
         )
-        telling = Telling(evidence, self._subscriptions, consumers, recent)
+        telling = Telling(evidence, self._subscriptions, consumers)
         self._hearing = Hearing(control, registering, self._subscriptions, consumers, telling)
         self._coordinator = _Coordinator()
         self._crew = Crew("bench")

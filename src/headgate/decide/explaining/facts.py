@@ -11,10 +11,22 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from headgate.model.account import Account, Testimony
+from headgate.model.delivery import SETTLING_VERDICTS
 from headgate.model.event import PartitionRef
-from headgate.model.evidence import Attempt, Ended, GatewayAccount, LaneAccount, Whereabouts
+from headgate.model.evidence import (
+    Attempt,
+    Ended,
+    GatewayAccount,
+    LaneAccount,
+    Outcome,
+    Skip,
+    Whereabouts,
+)
 from headgate.model.letters_api import LetterInfo
 from headgate.model.topology import Owner
+
+ENDINGS: frozenset[Outcome] = frozenset({*SETTLING_VERDICTS, "rejected", "dead", "released"})
+"""What a subscriber's part of a record ends as."""
 
 
 @dataclass(frozen=True)
@@ -91,17 +103,26 @@ class Facts:
             if one.lane is not None
             for attempt in one.lane.attempts
         )
-        told = {(one.gateway, one.outcome) for one in tried}
+        told = {(one.gateway, one.outcome, one.subscriptions) for one in tried}
         taken = dict.fromkeys(
             attempt
             for account in self.gateways.values()
             for attempt in account.attempts
-            if (attempt.gateway, attempt.outcome) not in told
+            if (attempt.gateway, attempt.outcome, attempt.subscriptions) not in told
         )
         return sorted((*tried, *taken), key=lambda one: one.at_ms)
 
     def attempts_for(self, subscription_id: str) -> list[Attempt]:
         return [one for one in self.attempts if subscription_id in one.subscriptions]
+
+    def ending_for(self, subscription_id: str) -> Attempt | None:
+        """The last attempt that settled the record for it, by itself or as a dead letter."""
+        ended = [one for one in self.attempts_for(subscription_id) if one.outcome in ENDINGS]
+        return ended[-1] if ended else None
+
+    @property
+    def skip(self) -> Skip | None:
+        return None if self.account is None else self.account.skip
 
     @property
     def settled(self) -> int:

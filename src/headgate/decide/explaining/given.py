@@ -47,8 +47,9 @@ class Given:
                 )
             case "corrupt":
                 return "corrupt", (
-                    f"what is stored at {where} isn't what was appended: nobody gets it, and its "
-                    f"partition stands still there; headgate log verify {self.ref.topic} says more"
+                    f"what is stored at {where} isn't what was appended: it goes to nobody any "
+                    "more, and a router that comes to it stands still there; headgate log verify "
+                    f"{self.ref.topic} says more"
                 )
             case "missing":
                 return "missing", (

@@ -6,16 +6,23 @@ everybody's.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from headgate.decide.explaining.facts import Facts
 from headgate.decide.explaining.given import Given
 from headgate.decide.explaining.predicates import conditions_of, verdict_on
-from headgate.decide.explaining.verdicts import Told, letter_told, unconcerned, unread_why
+from headgate.decide.explaining.verdicts import (
+    Told,
+    dead_before_told,
+    letter_told,
+    unconcerned,
+    unread_why,
+)
 from headgate.decide.groups.targets import target_of
 from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
-from headgate.model.evidence import Whereabouts
-from headgate.model.explain_api import ExplainedGroup
+from headgate.model.evidence import ASKED_MAX, Whereabouts
+from headgate.model.explain_api import ExplainedGroup, Status
 from headgate.model.groups import Group
 from headgate.model.topology import Owner
 
@@ -31,7 +38,12 @@ def asked_targets(record: Record | None, groups: Sequence[Group]) -> list[Partit
     if record is None:
         return []
     found = [(group, target_for(record, group)) for group in groups]
-    return [PartitionRef(group.id, number) for group, number in found if number != EVERY_TARGET]
+    refs = [
+        PartitionRef(group.id, one)
+        for group, number in found
+        for one in (range(group.targets) if number == EVERY_TARGET else (number,))
+    ]
+    return refs[:ASKED_MAX]
 
 
 def explained_group(group: Group, given: Given, facts: Facts) -> ExplainedGroup:
@@ -39,15 +51,14 @@ def explained_group(group: Group, given: Given, facts: Facts) -> ExplainedGroup:
     if looked is None:
         return ExplainedGroup(group.name, "unknown", given.told[1], where=group.where)
     number = target_for(looked.record, group)
-    gateway, standing = _standing(group, number, facts)
-    owner = facts.owner_of(PartitionRef(group.id, number))
+    gateway, standing, owner = _where(group, number, facts)
     verdicts, conditions = verdict_on(looked, group.where), conditions_of(looked, group.where)
     if not verdicts.concerns:
         status, why = unconcerned(verdicts, conditions)
     elif given.is_dry_run:
         status, why = "matches", f"{_named(number)} of the group would get it"
     elif number == EVERY_TARGET:
-        status, why = "unknown", "it is about a whole collection, so every target of it has it"
+        status, why = _told_of_all(group, facts)
     else:
         status, why = _told(group, number, standing, owner, facts)
     return ExplainedGroup(
@@ -80,12 +91,35 @@ def _standing(group: Group, number: int, facts: Facts) -> tuple[str, Whereabouts
     return found[0] if found else ("", None)
 
 
+def _where(group: Group, number: int, facts: Facts) -> tuple[str, Whereabouts | None, Owner | None]:
+    return *_standing(group, number, facts), facts.owner_of(PartitionRef(group.id, number))
+
+
+def _told_of_all(group: Group, facts: Facts) -> Told:
+    """Of a record that every target has: as the one that is least far with it."""
+    found = Counter[Status]()
+    for number in range(group.targets):
+        _, standing, owner = _where(group, number, facts)
+        found[_told(group, number, standing, owner, facts)[0]] += 1
+    status = max(found, key=lambda one: (one != "processed", found[one]))
+    counted = ", ".join(
+        f"{count} {name.replace('_', ' ')}" for name, count in sorted(found.items())
+    )
+    return status, (
+        "it is about a whole collection, so it is for each of the group's "
+        f"{group.targets} targets: {counted}"
+    )
+
+
 def _told(
     group: Group, number: int, standing: Whereabouts | None, owner: Owner | None, facts: Facts
 ) -> Told:
     letters = [one for one in facts.letters if one.group == group.name and one.topic == group.topic]
     if letters:
         return "dead" if letters[-1].state == "dead" else "parked", letter_told(letters[-1])
+    ending = facts.ending_for(group.target_name(number))
+    if ending is not None and ending.outcome == "dead":
+        return "dead", dead_before_told(ending)
     if standing is None:
         if owner is not None:
             return "unknown", (
@@ -99,10 +133,10 @@ def _told(
         )
     if facts.seq <= standing.start and facts.seq > standing.acknowledged:
         return "before", f"the group, or its owner, began after seq {standing.start}"
-    if standing.left_out is not None:
-        return "skipped", f"its consumer was told to resync ({standing.left_out.reason})"
     if standing.unacknowledged:
         return "in_hand", f"target {number}'s consumer has it, and hasn't acknowledged it"
+    if standing.left_out is not None:
+        return "skipped", f"its consumer was told to resync ({standing.left_out.reason})"
     if facts.seq <= standing.acknowledged:
         return "processed", (
             f"target {number} has processed everything of {facts.ref} up to seq "

@@ -7,7 +7,13 @@ have had it is missing and all of them remember that time; else nobody knows any
 from __future__ import annotations
 
 from headgate.decide.explaining.facts import Facts, clock
-from headgate.decide.explaining.verdicts import evidence_told, letter_told, unread_why
+from headgate.decide.explaining.verdicts import (
+    dead_before_told,
+    evidence_told,
+    letter_told,
+    skip_told,
+    unread_why,
+)
 from headgate.model.explain_api import RecordOutcome, RecordStatus
 
 
@@ -38,10 +44,19 @@ def _settled(facts: Facts, wanted: int) -> tuple[RecordOutcome, str]:
     came_to = {one.outcome: one for one in facts.attempts}
     if taken := came_to.get("accepted") or came_to.get("duplicate"):
         return "acknowledged", f"{taken.gateway} took it at {clock(taken.at_ms)}"
+    if told := came_to.get("told"):
+        return "told", (
+            "it was passed over, and whoever is subscribed was told to resync, at "
+            f"{clock(told.at_ms)}"
+        )
+    if facts.skip is not None and not came_to:
+        return "skipped", skip_told(facts.skip)
     if gone := came_to.get("no_subscriber") or came_to.get("released"):
         return "released", (
             f"whoever it was for at {gone.gateway} had left when it came, at {clock(gone.at_ms)}"
         )
+    if dead := came_to.get("dead"):
+        return "dead", dead_before_told(dead)
     if came_to:
         last = facts.attempts[-1]
         return "unknown", f"the last that is known is {last.outcome} at {clock(last.at_ms)}"

@@ -22,6 +22,7 @@ from headgate.decide.explaining.verdicts import (
     evidence_told,
     told_of,
     unconcerned,
+    unseen_told,
 )
 from headgate.errors import InvalidFilter, NotFound
 from headgate.model.event import PartitionRef
@@ -36,19 +37,25 @@ from headgate.model.groups import Group
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topology
 
+NOT_HEARD_OF = (
+    "the coordinator has just begun to lead, and hasn't heard of all subscribers yet: ask again in "
+    "a moment"
+)
 NOT_YOURS = "what became of it, and who is subscribed, is for those who are granted read:nodes"
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """Who is shown, of so many that were asked about the record; `more`: there are others, or were
-    not asked. `groups` are those of the topic. `error`: why nobody could be asked."""
+    not asked. `groups` are those of the topic. `error`: why nobody could be asked. `are_known`: the
+    coordinator has heard of everybody who is subscribed; it hasn't right after it began to lead."""
 
     subscriptions: Sequence[Subscription] = ()
     examined: int = 0
     more: bool = False
     error: str = ""
     groups: Sequence[Group] = ()
+    are_known: bool = True
 
 
 def explanation_of(
@@ -100,6 +107,7 @@ def _with_system(
     groups = [explained_group(group, given, facts) for group in chosen.groups]
     if given.is_dry_run:
         notes = [chosen.error] if chosen.error else []
+        notes += [] if chosen.are_known else [NOT_HEARD_OF]
         return replace(answer, groups=groups, evidence=ExplainedEvidence(notes=notes))
     account = facts.account
     partition = None if account is None else account.partition
@@ -138,8 +146,10 @@ def _subscriptions(
             raise NotFound(f"subscriptions are not shown here: {NOT_YOURS}; ask with --where")
         return []
     found = [_explained(one, given, facts, topology) for one in chosen.subscriptions]
-    if about.subscription is not None and not found and not chosen.error:
-        found = [_former(about.subscription, given, facts)]
+    if about.subscription is not None and not found and not chosen.are_known:
+        found = [ExplainedSubscription(about.subscription, "unknown", NOT_HEARD_OF)]
+    elif about.subscription is not None and not found and not chosen.error:
+        found = [_former(about.subscription, facts)]
     return found
 
 
@@ -163,7 +173,8 @@ def _explained(
         attempts=facts.attempts_for(one.id),
     )
     if given.looked is None:
-        return told
+        status, why = unseen_told(one, given.told[1], facts)
+        return replace(told, status=status, why=why)
     try:
         verdicts = verdict_on(given.looked, one.where, one.shard)
     except InvalidFilter as error:
@@ -211,7 +222,7 @@ def _nobodys(given: Given, where: str) -> ExplainedSubscription:
     )
 
 
-def _former(subscription_id: str, given: Given, facts: Facts) -> ExplainedSubscription:
+def _former(subscription_id: str, facts: Facts) -> ExplainedSubscription:
     """One that nobody has registered: it has ended, or there never was one."""
     gateway, ended = facts.ended(subscription_id)
     tried = facts.attempts_for(subscription_id)
@@ -225,7 +236,7 @@ def _former(subscription_id: str, given: Given, facts: Facts) -> ExplainedSubscr
         last = tried[-1]
         why = f"it has ended; {last.gateway} was sent the record for it at {clock(last.at_ms)}"
         return ExplainedSubscription(subscription_id, "ended", why, attempts=tried)
-    why = ended_told(ended, given.seq)
+    why = ended_told(ended, facts)
     return ExplainedSubscription(subscription_id, "ended", why, gateway=gateway, attempts=tried)
 
 
@@ -247,6 +258,8 @@ def _notes(facts: Facts, chosen: Chosen) -> list[str]:
     notes: list[str] = []
     if chosen.error:
         notes.append(f"who is subscribed isn't known: {chosen.error}")
+    if not chosen.are_known:
+        notes.append(NOT_HEARD_OF)
     if facts.account is None:
         notes.append(f"what lanes and gateways remember isn't known: {facts.account_error}")
         return notes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from headgate.decide.explaining.facts import Facts, clock
 from headgate.decide.explaining.predicates import Verdicts
-from headgate.model.evidence import Attempt, Ended, Whereabouts
+from headgate.model.evidence import Attempt, Ended, LeftOut, Skip, Whereabouts
 from headgate.model.explain_api import ExplainedCondition, Status
 from headgate.model.letters_api import LetterInfo
 from headgate.model.subscription import Subscription
@@ -19,7 +19,7 @@ Told = tuple[Status, str]
 WHY_LEFT_OUT = {
     "slow": "it was too slow, and this was left out to make room (gateway.when_slow: drop_oldest)",
     "retention": "retention had taken the record before it could be read for it",
-    "gap": "the record was lost before a router could read it",
+    "gap": "no router could read the record, or an operator had it passed over",
     "origin": "the database that feeds the topic had lost changes there",
     "lost_history": "the log had lost its history there",
     "corrupt": "what is stored isn't what was appended",
@@ -49,22 +49,36 @@ def told_of(
             f"it was subscribed behind the record: it began after seq {standing.start} of "
             f"{facts.ref}; --from earliest, or a position, brings what was before"
         )
-    if standing.left_out is not None:
-        said = standing.left_out
-        why = WHY_LEFT_OUT.get(said.reason, said.reason)
-        return "skipped", (
-            f"{why}; it was told to resync ({said.reason}) at {clock(said.at_ms)}: nothing between "
-            f"seq {said.after_seq} and {said.from_seq}"
-        )
-    if first := _first_place(facts, subscription, standing):
-        partition, seq = first
-        return "repeat", (
-            f"it had the same event before, from {facts.ref.topic}:{partition}:{seq}, so the "
-            "repeat was dropped"
-        )
+    said, taken = standing.left_out, _taken(subscription, facts)
+    if said is not None and (taken is None or taken.at_ms <= said.at_ms):
+        return left_out_told(said)
     if (dead := _last(letters, "dead")) is not None:
         return _dead(dead)
     return _standing(subscription, standing, letters, facts)
+
+
+def unseen_told(subscription: Subscription, otherwise: str, facts: Facts) -> Told:
+    """Of what the log hasn't any more, or can't show: what is remembered of it."""
+    standing, taken = facts.standings.get(subscription.id), _taken(subscription, facts)
+    if standing is not None and taken is not None and standing.stand == "passed":
+        return "delivered", (
+            f"{taken.gateway} took it for this subscriber at {clock(taken.at_ms)} and sent it: "
+            "that is remembered, though the record can't be read any more"
+        )
+    return "unknown", otherwise
+
+
+def left_out_told(said: LeftOut) -> Told:
+    if said.reason == "repeat":
+        place = (
+            "elsewhere" if said.first is None else f"{said.topic}:{said.first[0]}:{said.first[1]}"
+        )
+        return "repeat", f"it had the same event before, from {place}, so the repeat was dropped"
+    why = WHY_LEFT_OUT.get(said.reason, said.reason)
+    return "skipped", (
+        f"{why}; it was told to resync ({said.reason}) at {clock(said.at_ms)}: nothing between "
+        f"seq {said.after_seq} and {said.from_seq}"
+    )
 
 
 def unconcerned(verdicts: Verdicts, conditions: list[ExplainedCondition]) -> Told:
@@ -96,11 +110,11 @@ def _condition(one: ExplainedCondition) -> str:
 def _without_standing(subscription: Subscription, letters: list[LetterInfo], facts: Facts) -> Told:
     """Its gateway isn't there, didn't answer, or hasn't it any more."""
     gateway = subscription.gateway_id
-    _, ended = facts.ended(subscription.id)
-    if ended is not None:
-        return "ended", ended_told(ended, facts.seq)
     if (dead := _last(letters, "dead")) is not None:
         return _dead(dead)
+    _, ended = facts.ended(subscription.id)
+    if ended is not None:
+        return "ended", ended_told(ended, facts)
     if (parked := _last(letters, "parked")) is not None:
         return _parked(parked)
     if gateway in facts.gateways:
@@ -118,24 +132,18 @@ def _without_standing(subscription: Subscription, letters: list[LetterInfo], fac
     return "unknown", f"its gateway {gateway} gave no answer, and nobody else knows"
 
 
-def ended_told(ended: Ended, seq: int) -> str:
+def ended_told(ended: Ended, facts: Facts) -> str:
     why = f"it ended at {clock(ended.at_ms)}" + (f" ({ended.reason})" if ended.reason else "")
-    if seq <= ended.start:
+    ending = facts.ending_for(ended.subscription)
+    if facts.seq <= ended.start:
         return f"{why}, and had begun behind the record, after seq {ended.start}"
-    if seq <= ended.position:
+    if ended.left_out is not None:
+        return f"{why}; before that {left_out_told(ended.left_out)[1]}"
+    if ending is not None and ending.outcome in ("dead", "rejected"):
+        return f"{why}; {dead_before_told(ending)}"
+    if facts.seq <= ended.position:
         return f"{why}; its connection was handed all it wanted up to seq {ended.position}"
     return f"{why}, before it came to the record: it was at seq {ended.position}"
-
-
-def _first_place(
-    facts: Facts, subscription: Subscription, standing: Whereabouts
-) -> tuple[int, int] | None:
-    """Where it had the same event from, if not from here."""
-    account = facts.gateways.get(subscription.gateway_id)
-    here = facts.ref.partition, facts.seq
-    if account is None or account.first in (None, here) or standing.stand == "expected":
-        return None
-    return account.first
 
 
 def _standing(
@@ -162,11 +170,13 @@ def _standing(
                 f"{seq} comes in its turn"
             )
         case _:
-            return _expected(subscription, letters, facts)
+            return _expected(subscription, standing, letters, facts)
 
 
 def _passed(subscription: Subscription, standing: Whereabouts, facts: Facts) -> Told:
     gateway = subscription.gateway_id
+    if (missed := _missed(subscription, standing, facts)) is not None:
+        return missed
     if subscription.shard is not None:
         if standing.unacknowledged:
             return "in_hand", "the group's consumer has it, and hasn't acknowledged it"
@@ -174,14 +184,49 @@ def _passed(subscription: Subscription, standing: Whereabouts, facts: Facts) -> 
             return "processed", "the group's consumer has acknowledged it"
     elif facts.seq <= standing.acknowledged:
         return "processed", (
-            f"{gateway} sent it, and the subscriber has acknowledged everything up to seq "
-            f"{standing.acknowledged}"
+            f"the subscriber has acknowledged everything that {gateway} sent it of {facts.ref} up "
+            f"to seq {standing.acknowledged}"
         )
-    taken = _taken(subscription, facts)
-    when = f" at {clock(taken.at_ms)}" if taken is not None else ""
+    handed = (
+        f"the subscriber's connection was handed all it wants of {facts.ref} up to seq "
+        f"{standing.position}"
+    )
+    if (taken := _taken(subscription, facts)) is not None:
+        return "delivered", f"{gateway} took it at {clock(taken.at_ms)} and sent it: {handed}"
+    if standing.read_at_ms:
+        return "delivered", f"{gateway} read it from the log for it: {handed}"
     return "delivered", (
-        f"{gateway} took it{when} and sent it: the subscriber's connection was handed all it wants "
-        f"of {facts.ref} up to seq {standing.position}"
+        f"{handed}; that it was among that, and not left out as a letter that is gone or by a "
+        "reset, nobody remembers"
+    )
+
+
+def _missed(subscription: Subscription, standing: Whereabouts, facts: Facts) -> Told | None:
+    """Whether it never had it, though its position is beyond it: what was a dead letter, or was
+    gone past by an operator, holds nothing up."""
+    if subscription.shard is not None:
+        return None
+    ending = facts.ending_for(subscription.id)
+    if ending is not None and ending.outcome in ("dead", "rejected"):
+        return "dead", dead_before_told(ending)
+    if facts.skip is not None and ending is None and not standing.read_at_ms:
+        return "skipped", skip_told(facts.skip)
+    return None
+
+
+def dead_before_told(ending: Attempt) -> str:
+    error = f" ({ending.error})" if ending.error else ""
+    return (
+        f"it became a dead letter at {clock(ending.at_ms)}{error}, and hasn't been sent again: the "
+        "letter was deleted, or is older than routing.dlq.max_age, or isn't for you to see"
+    )
+
+
+def skip_told(skip: Skip) -> str:
+    return (
+        f"an operator moved the position of {skip.ref} on at {clock(skip.at_ms)}, past seq "
+        f"{skip.after_seq + 1} to {skip.settled}, without telling subscribers (headgate partition "
+        "reset without --resync)"
     )
 
 
@@ -191,24 +236,33 @@ def _taken(subscription: Subscription, facts: Facts) -> Attempt | None:
     return taken[-1] if taken else None
 
 
-def _expected(subscription: Subscription, letters: list[LetterInfo], facts: Facts) -> Told:
+def _expected(
+    subscription: Subscription, standing: Whereabouts, letters: list[LetterInfo], facts: Facts
+) -> Told:
     """No lane has brought it to its gateway, nor anything newer of the partition."""
     if (parked := _last(letters, "parked")) is not None:
         return _parked(parked)
     lane = facts.lane
     if lane is None:
         if facts.is_settled:
-            return _settled_without(subscription, facts)
+            return _settled_without(subscription, standing, facts)
         return _unread(facts)
     if lane.read_seq < facts.seq:
         return _unread(facts)
     if lane.awaits:
         return _on_the_way(subscription.gateway_id, facts)
-    return _settled_without(subscription, facts)
+    return _settled_without(subscription, standing, facts)
 
 
-def _settled_without(subscription: Subscription, facts: Facts) -> Told:
+def _settled_without(subscription: Subscription, standing: Whereabouts, facts: Facts) -> Told:
     tried = facts.attempts_for(subscription.id)
+    if tried and tried[-1].outcome == "accepted":
+        return "delivered", (
+            f"{tried[-1].gateway} took it for this subscriber at {clock(tried[-1].at_ms)}: it was "
+            "sent again, outside the order"
+        )
+    if (missed := _missed(subscription, standing, facts)) is not None:
+        return missed
     if tried and tried[-1].outcome in ("released", "no_subscriber"):
         return "released", (
             f"it was settled without it at {clock(tried[-1].at_ms)}, since {tried[-1].gateway} "

@@ -63,11 +63,6 @@ class RecentIds:
         self.remember(topic, (identity,), ((partition, (seq,)),), now_s)
         return None
 
-    def place_of(self, topic: str, identity: str) -> Place | None:
-        """Where the event was seen first, if that is remembered; nothing is by asking."""
-        found = self._seen.get(topic, {}).get(identity)
-        return None if found is None else found.place_of(identity)
-
     def remember(self, topic: str, identities: Sequence[str], places: Places, now_s: float) -> None:
         """These were seen, each for the first time: `knows_none_of` them."""
         if not identities:

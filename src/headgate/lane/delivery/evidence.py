@@ -19,8 +19,9 @@ from headgate.ports.machine import Machine
 
 STRETCHES_MAX = 16
 """Of each partition; a window has one, and what is older than evidence is kept isn't asked for."""
-_Place = tuple[str, int, int, tuple[str, ...]]
-"""Topic, partition and seq of a record, and the subscriptions it was for."""
+_Place = tuple[str, int, int, tuple[str, ...], int]
+"""Topic, partition and seq of a record, the subscriptions it was for, and where it stands for lost
+ones the first of those."""
 _Entry = tuple[str, list[_Place], Sequence[Outcome], str]
 """The gateway, the records, what came of each (or one for all of them), and what went wrong."""
 
@@ -88,7 +89,10 @@ class LaneEvidence:
         outcomes: Sequence[Outcome],
         error: str,
     ) -> None:
-        places = [(one.topic, one.partition, one.seq, one.subscriptions) for one in deliveries]
+        places = [
+            (one.topic, one.partition, one.seq, one.subscriptions, one.lost_from)
+            for one in deliveries
+        ]
         weight = len(places) + sum([len(place[3]) for place in places])
         self._ring.add((gateway_id, places, outcomes, error), weight, self._now_ms())
 
@@ -107,6 +111,10 @@ class LaneEvidence:
         topic, partition = ref.topic, ref.partition
         for at_ms, (gateway_id, places, outcomes, error) in self._ring:
             for number, place in enumerate(places):
-                if place[2] == seq and place[1] == partition and place[0] == topic:
+                if not (place[4] or place[2]) <= seq <= place[2]:
+                    continue
+                if place[1] == partition and place[0] == topic:
                     outcome = outcomes[number] if len(outcomes) == len(places) else outcomes[0]
+                    if place[4] and outcome == "accepted":
+                        outcome = "told"
                     yield Attempt(at_ms, gateway_id, outcome, place[3], error)

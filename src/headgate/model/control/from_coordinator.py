@@ -149,14 +149,12 @@ class ClaimNow(Message, frozen=True):
 
 
 class AskEvidence(Message, frozen=True):
-    """What do you know of this record? `identity` tells its event from all others of its topic,
-    `subscriptions` are those that whoever asks wants to hear about, and `targets` of groups. Only
-    for nodes whose hello says that they can be asked."""
+    """What do you know of this record? `subscriptions` are those that whoever asks wants to hear
+    about, and `targets` of groups. Only for nodes whose hello says that they can be asked."""
 
     number: int
     ref: PartitionRef
     seq: int
-    identity: str = ""
     subscriptions: tuple[str, ...] = ()
     targets: tuple[PartitionRef, ...] = ()
 

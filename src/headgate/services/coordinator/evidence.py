@@ -110,7 +110,8 @@ class EvidenceRoutes:
         partition = await self._partition(term, asked.ref)
         targets = set(asked.targets)
         owners = [one for one in term.cluster.groups.targets.owned() if one.ref in targets]
-        return json_response(Account(partition, testimonies, silent, letters, error, owners))
+        skip = term.skip_of(asked.ref, asked.seq)
+        return json_response(Account(partition, testimonies, silent, letters, error, owners, skip))
 
     async def _partition(self, term: Term, ref: PartitionRef) -> TopicPartition | None:
         topic = term.cluster.topics.get(ref.topic)
@@ -149,9 +150,7 @@ class EvidenceRoutes:
         def ask(session: int, number: int) -> AskEvidence:
             node = witnesses[session]
             names = asked.subscriptions.get(node.node, []) if node.role == "gateway" else []
-            return AskEvidence(
-                number, asked.ref, asked.seq, asked.identity, tuple(names), tuple(asked.targets)
-            )
+            return AskEvidence(number, asked.ref, asked.seq, tuple(names), tuple(asked.targets))
 
         answers = await term.inquiries.ask(witnesses.keys(), ask, timeout_s=ASK_TIMEOUT_S)
         testimonies: list[Testimony] = []

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -20,6 +21,7 @@ from headgate.decide.coordination.effects import FenceCheckpoints, Unclaimed
 from headgate.decide.lane.checkpoints import put_after
 from headgate.errors import Fenced, HeadgateError, StorageFailed
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.evidence import Skip
 from headgate.model.groups import Group
 from headgate.model.position import Position
 from headgate.model.topology import Owner
@@ -33,6 +35,8 @@ log = structlog.get_logger()
 
 HEADS_TIMEOUT_S = 1.0
 """For the ends of all logs whose positions can't be claimed, together."""
+SKIPS_KEPT = 1_000
+"""Resets past records, of which nobody was told, that are remembered for whoever asks why."""
 
 
 @dataclass(slots=True)
@@ -49,11 +53,18 @@ class Fencing:
     """`begun` says for which of those that are wanted to call `claimed` now."""
 
     def __init__(
-        self, checkpoints: CheckpointStore, letters: LetterStore, reader: LogReader
+        self,
+        checkpoints: CheckpointStore,
+        letters: LetterStore,
+        reader: LogReader,
+        *,
+        wall_ms: Callable[[], int],
     ) -> None:
         self._checkpoints = checkpoints
         self._letters = letters
         self._reader = reader
+        self._wall_ms = wall_ms
+        self._skips: deque[Skip] = deque(maxlen=SKIPS_KEPT)
         self._under_way: set[PartitionRef] = set()
 
     def begun(self, owners: Sequence[Owner]) -> list[Owner]:
@@ -144,7 +155,16 @@ class Fencing:
             now=settled,
             resync=wanted.resync,
         )
+        if settled > position.settled and not wanted.resync:
+            self._skips.append(Skip(self._wall_ms(), owner.ref, position.settled, settled))
         return is_back
+
+    def skip_of(self, ref: PartitionRef, seq: int) -> Skip | None:
+        """The last that went past the record in silence, as far as this term remembers."""
+        found = (
+            one for one in self._skips if one.ref == ref and one.after_seq < seq <= one.settled
+        )
+        return max(found, key=lambda one: one.at_ms, default=None)
 
     async def _put_groups_back(
         self, ref: PartitionRef, settled: int, position: Position, fences: FenceCheckpoints

@@ -43,6 +43,7 @@ from headgate.model.control.to_coordinator import (
     ToCoordinator,
 )
 from headgate.model.event import PartitionRef
+from headgate.model.evidence import Skip
 from headgate.model.position import Position
 from headgate.model.stored import StoredState
 from headgate.ports.checkpoints import CheckpointStore
@@ -91,7 +92,7 @@ class Term:
         self._store = store
         self._checkpoints = checkpoints
         self._reader = reader
-        self._fencing = Fencing(checkpoints, letters, reader)
+        self._fencing = Fencing(checkpoints, letters, reader, wall_ms=machine.wall_ms)
         self._streams = streams
         self.inquiries = Inquiries(streams)
         self._lock = asyncio.Lock()
@@ -417,6 +418,10 @@ class Term:
         behind = {} if topic is None else lineage_of(topic).behind(ref.partition, 0)
         refs = [ref, *(PartitionRef(ref.topic, number) for number in behind)]
         await self._fencing.check_groups(refs, self.cluster.groups.all())
+
+    def skip_of(self, ref: PartitionRef, seq: int) -> Skip | None:
+        """When an operator went past the record without telling anybody, if it remembers that."""
+        return self._fencing.skip_of(ref, seq)
 
     def _check_goes_on(self) -> None:
         if self._error is not None:

@@ -316,6 +316,7 @@ class Deliveries:
                 continue
             if first is not None and first != place and _is_repeat(subscriber, first, place):
                 self.repeats += 1
+                self._evidence.repeated(subscription_id, delivery, first)
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
                 continue
             if may_wait and round_.is_put_off(subscriber, delivery):

@@ -1,7 +1,8 @@
 """What a gateway remembers for people who ask why a record (didn't) arrive.
 
-What lanes delivered, in one append per batch; what subscribers were told that they don't get; and
-how far those were that have left. How far the others are, they know themselves (telling.py).
+What lanes delivered, in one append per batch; what was read from the log for subscribers, in one
+per read; what they don't get, and were told so or have had; what groups gave up; and how far those
+were that have left. How far the others are, they know themselves (telling.py).
 Invariant: nothing is ever decided by it, and documents aren't kept.
 """
 
@@ -14,13 +15,14 @@ from headgate.decide.explaining.ring import Ring
 from headgate.decide.feed.queue import Resync
 from headgate.model.delivery import Delivery, Outline, Verdict
 from headgate.model.event import PartitionRef
-from headgate.model.evidence import ATTEMPTS_TOLD, ENDED_TOLD, Attempt, Ended, LeftOut
+from headgate.model.evidence import ATTEMPTS_TOLD, ENDED_TOLD, Attempt, Ended, LeftOut, Outcome
 from headgate.ports.machine import Machine
 
-_Stretch = tuple[str, int, Sequence[int], Sequence[tuple[str, ...]], Sequence[Verdict]]
+_Stretch = tuple[str, int, Sequence[int], Sequence[tuple[str, ...]], Sequence[Outcome]]
 """Topic and partition of records, their seqs, whom each was for, and what was answered to each (or
 once for all of them)."""
-
+_Read = tuple[str, str, int, int, int]
+"""For which subscription which partition of a topic was read, behind which seq and up to which."""
 
 _ACCEPTED: tuple[Verdict, ...] = ("accepted",)
 
@@ -49,6 +51,7 @@ class GatewayEvidence:
         )
         self._left_out: Ring[LeftOut] = Ring(capacity=size, age_ms=age_ms, began_ms=began_ms)
         self._former: Ring[_Former] = Ring(capacity=size, age_ms=age_ms, began_ms=began_ms)
+        self._reads: Ring[_Read] = Ring(capacity=size, age_ms=age_ms, began_ms=began_ms)
         self._keeps = self._taken.keeps
 
     # --- what happens ----------------------------------------------------------------------------
@@ -65,14 +68,35 @@ class GatewayEvidence:
             self._taken.add(stretches, weight, self._now_ms())
 
     def answered(self, deliveries: Sequence[Delivery], verdicts: Sequence[Verdict]) -> None:
-        """Anything else, one by one."""
+        """Anything else, one by one. What is lost is no record: subscribers are told of it."""
         if self._keeps and deliveries:
             stretches: list[_Stretch] = [
                 (one.topic, one.partition, (one.seq,), (one.subscriptions,), (verdict,))
                 for one, verdict in zip(deliveries, verdicts, strict=True)
+                if not one.lost_from
             ]
             weight = len(stretches) + sum([len(one.subscriptions) for one in deliveries])
             self._taken.add(stretches, weight, self._now_ms())
+
+    def came_to(self, outcome: Outcome, letter: Delivery) -> None:
+        """A consumer group gave that up, or has processed it after all."""
+        if self._keeps:
+            place = letter.topic, letter.partition, (letter.seq,)
+            self._taken.add([(*place, (letter.subscriptions,), (outcome,))], 2, self._now_ms())
+
+    def replayed(self, subscription_id: str, ref: PartitionRef, after_seq: int, seq: int) -> None:
+        """What it wants of these was read from the log for it."""
+        if self._keeps:
+            read = subscription_id, ref.topic, ref.partition, after_seq, seq
+            self._reads.add(read, 1, self._now_ms())
+
+    def repeated(self, subscription_id: str, delivery: Delivery, first: tuple[int, int]) -> None:
+        """It had the same event from `first`, so it doesn't get this one."""
+        if self._keeps:
+            now_ms = self._now_ms()
+            topic, seq = delivery.topic, delivery.seq
+            where = topic, delivery.partition, seq - 1, seq + 1
+            self._left_out.add(LeftOut(now_ms, subscription_id, *where, "repeat", first), 1, now_ms)
 
     def left_out(self, subscription_id: str, topic: str, resync: Resync) -> None:
         """A subscriber was told that it doesn't get these."""
@@ -108,7 +132,8 @@ class GatewayEvidence:
     def since_ms(self) -> int:
         """From when on all of it is there."""
         now_ms = self._now_ms()
-        return max(ring.since_ms(now_ms) for ring in (self._taken, self._left_out, self._former))
+        rings = self._taken, self._left_out, self._former, self._reads
+        return max(ring.since_ms(now_ms) for ring in rings)
 
     def attempts(self, ref: PartitionRef, seq: int) -> tuple[Attempt, ...]:
         """What was answered when the record came, the oldest first; the last `ATTEMPTS_TOLD`."""
@@ -138,10 +163,29 @@ class GatewayEvidence:
             and said.subscription in subscription_ids
         }
 
-    def former(self, ref: PartitionRef) -> tuple[Ended, ...]:
+    def read_for(
+        self, subscription_ids: Container[str], ref: PartitionRef, seq: int
+    ) -> dict[str, int]:
+        """When the log was read up to the record for each of these for the last time, where it
+        was."""
+        self._reads.forget_old(self._now_ms())
+        topic, partition = ref.topic, ref.partition
+        return {
+            name: at_ms
+            for at_ms, (name, read_topic, read_partition, after_seq, through_seq) in self._reads
+            if read_partition == partition
+            and after_seq < seq <= through_seq
+            and read_topic == topic
+            and name in subscription_ids
+        }
+
+    def former(self, ref: PartitionRef, seq: int) -> tuple[Ended, ...]:
         """The last `ENDED_TOLD` of the topic that have ended."""
         self._former.forget_old(self._now_ms())
-        found = [
+        of_topic = [(at_ms, one) for at_ms, one in self._former if one.topic == ref.topic]
+        last = of_topic[-ENDED_TOLD:]
+        said = self.said_of({one.id for _, one in last}, ref, seq) if last else {}
+        return tuple(
             Ended(
                 at_ms,
                 one.id,
@@ -149,8 +193,7 @@ class GatewayEvidence:
                 one.starts.get(ref.partition, 0),
                 one.positions.get(ref.partition, 0),
                 one.reason,
+                said.get(one.id),
             )
-            for at_ms, one in self._former
-            if one.topic == ref.topic
-        ]
-        return tuple(found[-ENDED_TOLD:])
+            for at_ms, one in last
+        )

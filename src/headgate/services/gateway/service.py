@@ -240,11 +240,11 @@ class Gateway:
         self._checkpoints = checkpoints
         self._letters = None
         if letters is not None:
-            self._letters = GroupLetters(letters, self._subscriptions.catch_up, machine)
+            self._letters = GroupLetters(letters, self._subscriptions.catch_up, evidence, machine)
         self._consumers = Consumers(
             self._subscriptions, self._control, checkpoints, options.consumers, self._letters
         )
-        telling = Telling(evidence, self._subscriptions, self._consumers, recent)
+        telling = Telling(evidence, self._subscriptions, self._consumers)
         self._hearing = Hearing(
             self._control,
             registering,

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import structlog
 
 from headgate.decide.explaining.standing import stand_of
-from headgate.decide.feed.recent_ids import RecentIds
 from headgate.model.control.from_coordinator import AskEvidence
 from headgate.model.control.to_coordinator import Evidence
 from headgate.model.event import PartitionRef
@@ -34,12 +33,10 @@ class Telling:
         evidence: GatewayEvidence,
         subscriptions: Subscriptions,
         consumers: Consumers,
-        recent: RecentIds | None,
     ) -> None:
         self._evidence = evidence
         self._subscriptions = subscriptions
         self._consumers = consumers
-        self._recent = recent
 
     def answer(self, asked: AskEvidence) -> Evidence:
         """Whatever goes wrong with it, subscribers are none the worse."""
@@ -64,15 +61,13 @@ class Telling:
             for name, target in targets.items()
             if target.owner.ref in wanted and (one := self._subscriptions.get(name)) is not None
         }
-        first = None
-        if self._recent is not None and asked.identity:
-            first = self._recent.place_of(ref.topic, asked.identity)
         # One look for all of them: there may be as much to look through for each.
         said = evidence.said_of({*here, *owned}, ref, seq)
+        read = evidence.read_for({*here, *owned}, ref, seq)
 
         def standings(some: Mapping[str, LiveSubscription]) -> tuple[Whereabouts, ...]:
             return tuple(
-                self._standing(one, targets.get(name), ref, seq, said.get(name))
+                self._standing(one, targets.get(name), ref, seq, said.get(name), read.get(name, 0))
                 for name, one in some.items()
             )
 
@@ -80,9 +75,8 @@ class Telling:
             evidence.since_ms,
             evidence.attempts(ref, seq),
             standings(here),
-            evidence.former(ref),
+            evidence.former(ref, seq),
             tuple(name for name in names if name not in here),
-            first,
             standings(owned),
         )
 
@@ -93,6 +87,7 @@ class Telling:
         ref: PartitionRef,
         seq: int,
         said: LeftOut | None,
+        read_at_ms: int,
     ) -> Whereabouts:
         partition, feed = ref.partition, one.feed
         acknowledged = one.acknowledged_of(partition)
@@ -107,6 +102,7 @@ class Telling:
             "park" if one.subscription.shard else slow,
             len(feed),
             said,
+            read_at_ms,
             target is not None and target.has_in_hand(partition, seq),
             acknowledged,
             target is not None and target.stopped,

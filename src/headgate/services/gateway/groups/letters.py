@@ -21,6 +21,7 @@ from headgate.model.groups import Group
 from headgate.model.letters import Letter, LetterQuery, NewLetter
 from headgate.ports.letters import LetterStore
 from headgate.ports.machine import Machine
+from headgate.services.gateway.evidence import GatewayEvidence
 from headgate.services.gateway.subscriptions.catch_up import CatchUp
 from headgate.services.gateway.subscriptions.live import LiveSubscription
 from headgate.services.gateway.wire import shared_part
@@ -43,9 +44,12 @@ def mark_of(letter: Letter) -> LetterMark:
 
 
 class GroupLetters:
-    def __init__(self, store: LetterStore, catch_up: CatchUp, machine: Machine) -> None:
+    def __init__(
+        self, store: LetterStore, catch_up: CatchUp, evidence: GatewayEvidence, machine: Machine
+    ) -> None:
         self._store = store
         self._catch_up = catch_up
+        self._evidence = evidence
         self._machine = machine
 
     async def write(
@@ -72,6 +76,7 @@ class GroupLetters:
         delivery = _delivery(event, PartitionRef(group.topic, partition), seq, name, fence)
         letter = NewLetter(name, "dead", "failed", delivery, attempts, error)
         await self._store.put([letter], {letter.fenced_by: fence}, now_ms=self._machine.wall_ms())
+        self._evidence.came_to("dead", delivery)
 
     async def claim(self, group: Group, target: int, fence: Fence, partitions: int) -> None:
         """From now on no former owner changes the letters of the target."""
@@ -82,6 +87,7 @@ class GroupLetters:
         """One that was sent again is dead again."""
         dead = replace(letter, attempts=letter.attempts + attempts, error=error)
         await self._store.bury([dead], {letter.fenced_by: fence}, now_ms=self._machine.wall_ms())
+        self._evidence.came_to("dead", letter.delivery)
 
     async def bury_stranded(self, letter: Letter, *, error: str) -> None:
         """One of a target that there isn't any more is dead again. Nobody has such a target, so
@@ -94,6 +100,8 @@ class GroupLetters:
     async def remove(self, letters: Sequence[Letter], fence: Fence) -> None:
         """They are processed."""
         await self._store.remove(letters, {letter.fenced_by: fence for letter in letters})
+        for letter in letters:
+            self._evidence.came_to("accepted", letter.delivery)
 
     async def wanted(self, group: Group, *, after_id: int) -> list[Letter]:
         """The next of those that an operator wants the group to get again, by id."""

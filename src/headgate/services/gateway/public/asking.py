@@ -64,7 +64,7 @@ class Asking:
             if about.subscription is not None:
                 page = await self._page(request, id=about.subscription)
                 found = [one for one in page.subscriptions if one.topic == given.ref.topic]
-                return Chosen(found, len(found))
+                return Chosen(found, len(found), are_known=page.complete)
             if given.looked is None:
                 return Chosen()  # nobody can be asked about what isn't there
             return await self._examined(given, about, request)
@@ -77,6 +77,7 @@ class Asking:
         while after >= 0 and seen.examined < EXAMINED_MAX and self._now_s() < until_s:
             page = await self._page(request, topic=given.ref.topic, after=str(after))
             seen.groups += page.groups
+            seen.are_known = page.complete
             pace.begin()
             for one in page.subscriptions:
                 if one.shard is None:
@@ -117,6 +118,7 @@ class _Seen:
     others: list[Subscription] = field(default_factory=list)
     examined: int = 0
     groups: list[Group] = field(default_factory=list)
+    are_known: bool = True
 
     def take(self, one: Subscription, given: Given) -> None:
         self.examined += 1
@@ -129,7 +131,7 @@ class _Seen:
     def chosen(self, *, are_all: bool) -> Chosen:
         shown: Sequence[Subscription] = [*self.concerned, *self.others][: self.about.limit]
         more = not are_all or len(shown) < self.examined
-        return Chosen(shown, self.examined, more, groups=self.groups)
+        return Chosen(shown, self.examined, more, groups=self.groups, are_known=self.are_known)
 
 
 def _concerns(one: Subscription, given: Given) -> bool:

@@ -25,7 +25,6 @@ from headgate.decide.explaining.told import Chosen, explanation_of
 from headgate.decide.filter.plan import compile_filter
 from headgate.decide.produce.unknown_topic import unknown_topic
 from headgate.model.account import Account, AccountQuestion
-from headgate.model.delivery import identity_of
 from headgate.model.event import PartitionRef
 from headgate.model.explain_api import DryRun, Explanation, RecordStatus
 from headgate.model.http import Parameter, Request, Response, Route, json_response
@@ -184,7 +183,6 @@ class Explaining:
         asked = AccountQuestion(
             given.ref,
             given.seq,
-            "" if record is None else identity_of(record.event_id, record.collection, record.key),
             by_gateway,
             asked_targets(record, chosen.groups),
         )

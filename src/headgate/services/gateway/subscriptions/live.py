@@ -22,6 +22,7 @@ from headgate.decide.feed.redeliveries import Redelivery
 from headgate.decide.filter.plan import Filter
 from headgate.decide.log.lineage import begins_after, lineage_of
 from headgate.model.delivery import Delivery, Run
+from headgate.model.event import PartitionRef
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
 from headgate.services.gateway.evidence import GatewayEvidence
@@ -268,6 +269,8 @@ class LiveSubscription:
         if self.closing is not None:
             return
         self.feed.replayed(read, through_seq, matches)
+        ref = PartitionRef(self.topic, read.partition)
+        self._totals.evidence.replayed(self.id, ref, read.after_seq, through_seq)
         self._count()
         self.ready()
 
