@@ -130,6 +130,19 @@ async def test_a_wrong_question_is_refused_over_a_stream_too(
     await listener.until_state("live")
 
 
+async def test_what_is_refused_over_a_stream_takes_no_place_from_others(
+    listener: Listener, world: World
+) -> None:
+    """Somebody types a filter: each attempt is a subscription of its own."""
+    await listener.listen({"all": {}}, transport="sse")
+    for number in range(5):
+        await listener.page.evaluate("name => listen(name, { where: 'altitude < ' })", f"w{number}")
+        [error] = await listener.until(f"w{number}.error")
+        assert error["details"]["position"] == 11
+    await listener.page.evaluate("listen('right', { where: 'altitude < 1' })")
+    await listener.until("right.subscribed")
+
+
 # --- where everybody has to say who they are ------------------------------------------------------
 
 

@@ -487,7 +487,10 @@ export class Headgate {
         const stream = new AbortController();
         streams.set(one, stream);
         const signal = AbortSignal.any([stream.signal, this.#over.signal]);
-        this.#follow(one, signal).catch((error) => signal.aborted || finish(reject, error));
+        this.#follow(one, signal).then(
+          () => one.state === "ended" && end(one), // what is refused takes no place from others
+          (error) => signal.aborted || finish(reject, error),
+        );
       };
       const end = (one) => {
         streams.get(one)?.abort();
