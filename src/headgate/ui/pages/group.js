@@ -29,7 +29,7 @@ export function open({ rest: [topic, name] }) {
   const targets = new VirtualList({
     label: `Targets of ${name}`,
     columns: [
-      { title: "Target", class: "number" },
+      { title: "Target", class: "number count" },
       { title: "Consumer", class: "wide" },
       { title: "Gateway", class: "roomy" },
       { title: "Epoch", class: "number spare" },
@@ -41,7 +41,7 @@ export function open({ rest: [topic, name] }) {
   const partitions = new VirtualList({
     label: `Committed positions of ${name}`,
     columns: [
-      { title: "Partition", class: "number" },
+      { title: "Partition", class: "number count" },
       { title: "Head", class: "number roomy" },
       { title: "Least", class: "number" },
       { title: "Furthest", class: "number spare" },

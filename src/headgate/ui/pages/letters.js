@@ -35,7 +35,7 @@ export function open({ query }) {
     label: "Letters",
     columns: [
       { title: "", class: "check" },
-      { title: "Id", class: "number roomy" },
+      { title: "Id", class: "number count roomy" },
       { title: "Written", class: "when" },
       { title: "Reason" },
       { title: "For", class: "spare" },
@@ -155,7 +155,7 @@ export function open({ query }) {
       { title: "Dead", class: "number", cell: (one) => count(one.dead) },
       { title: "The oldest", class: "number", cell: (one) => (one.dead ? duration(one.dead_ms) : "–") },
       { title: "Parked", class: "number", cell: (one) => count(one.parked) },
-      { title: "The oldest", class: "number", cell: (one) => (one.parked ? duration(one.parked_ms) : "–") },
+      { title: "The oldest", class: "number roomy", cell: (one) => (one.parked ? duration(one.parked_ms) : "–") },
     ],
   });
   const uncounted = h("p", { class: "failed" });
@@ -200,7 +200,7 @@ export function open({ query }) {
 }
 
 function inputsOf(query) {
-  const text = (name, props) => h("input", { name, value: query.get(name) ?? "", autocomplete: "off", size: "10", ...props });
+  const text = (name, props) => h("input", { name, value: query.get(name) ?? "", autocomplete: "off", size: "8", ...props });
   return {
     state: select("state", [["dead", "dead"], ["parked", "parked"]], query.get("state") ?? "dead"),
     reason: select("reason", [["", "any"], ...REASONS.map((one) => [one, one])], query.get("reason") ?? ""),

@@ -15,13 +15,13 @@ export function open() {
     label: "Nodes",
     key: (one) => `${one.role} ${one.id}`,
     columns: [
-      { title: "Node", cell: (one) => h("b", null, one.id) },
-      { title: "Role", cell: (one) => one.role },
+      { title: "Node", cell: (one) => h("span", null, h("b", null, one.id), h("small", { class: "narrow-only" }, one.role)) },
+      { title: "Role", class: "roomy", cell: (one) => one.role },
       { title: "State", cell: nodeState },
-      { title: "Partitions", class: "number", cell: (one) => (holds(one) ? count(one.partitions) : "–") },
-      { title: "Lapses", class: "number", cell: (one) => count(one.lapses) },
-      { title: "Address", class: "mono", cell: (one) => one.url },
-      { title: "Do", class: "acts", acts: (one) => `${one.id} ${one.state}`, cell: acts },
+      { title: "Partitions", class: "number roomy", cell: (one) => (holds(one) ? count(one.partitions) : "–") },
+      { title: "Lapses", about: "How often it wasn't heard of in time", class: "number roomy", cell: (one) => count(one.lapses) },
+      { title: "Address", class: "mono roomy", cell: (one) => one.url },
+      { title: "Actions", class: "acts", acts: (one) => `${one.id} ${one.state}`, cell: acts },
     ],
   });
   const lanes = new Table({
@@ -30,12 +30,12 @@ export function open() {
     empty: "No lane is connected.",
     columns: [
       { title: "Lane", cell: (one) => `${one.router} / ${one.lane}` },
-      { title: "Window", class: "number", cell: (one) => count(one.window) },
+      { title: "Window", about: "A lane reads for one window after the other; this is its number", class: "number roomy", cell: (one) => count(one.window) },
       { title: "Partitions", class: "number", cell: (one) => count(one.partitions) },
-      { title: "Read", class: "number", cell: (one) => short(one.read) },
-      { title: "Matched", class: "number", cell: (one) => short(one.matched) },
+      { title: "Read", class: "number roomy", cell: (one) => short(one.read) },
+      { title: "Matched", class: "number roomy", cell: (one) => short(one.matched) },
       { title: "Delivered", class: "number", cell: (one) => short(one.delivered) },
-      { title: "Core", class: "number", cell: (one) => `${Math.round(one.cpu * 100)} %` },
+      { title: "Processor", about: "Of one core", class: "number roomy", cell: (one) => `${Math.round(one.cpu * 100)} %` },
       { title: "State", cell: laneState },
     ],
   });
@@ -48,7 +48,7 @@ export function open() {
       { title: "Subscribers", class: "number", cell: (one) => count(one.subscribers) },
       { title: "Waiting for them", class: "number", cell: (one) => count(one.depth) },
       { title: "Sent", class: "number", cell: (one) => short(one.sent) },
-      { title: "Held", class: "number", cell: (one) => count(one.held) },
+      { title: "Held", about: "Subscribers that get nothing until the coordinator knows them again", class: "number roomy", cell: (one) => count(one.held) },
     ],
   });
   const moves = new Table({

@@ -253,7 +253,7 @@ function rolesCard() {
     );
     text(
       who,
-      `${plural(overview.subscriptions, "subscription")}, ${plural(overview.clients, "client")} that follow the topology, Headgate ${overview.version}`,
+      `${plural(overview.subscriptions, "subscription")}, ${plural(overview.clients, "other client")}; Headgate ${overview.version}`,
     );
   };
   return { element, update };

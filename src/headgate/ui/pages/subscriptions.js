@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { h, replace, text } from "../dom.js";
-import { count, cut, plural, visible } from "../format.js";
+import { count, cut, plural, short, visible } from "../format.js";
 import { failed } from "../parts/dialogs.js";
 import { card, state, Table } from "../parts/pieces.js";
 import { VirtualList } from "../parts/virtual_list.js";
@@ -118,8 +118,8 @@ export function open() {
       { title: "Gateway", cell: (one) => one.id },
       { title: "Subscribers", class: "number", cell: (one) => count(one.subscribers) },
       { title: "Waiting for them", class: "number", cell: (one) => count(one.depth) },
-      { title: "Each", class: "number", cell: (one) => (one.subscribers ? (one.depth / one.subscribers).toFixed(1) : "–") },
-      { title: "Filters cost", class: "number", cell: (one) => `${count(one.filter_cost_us)} µs` },
+      { title: "For each", class: "number roomy", cell: (one) => (one.subscribers ? short(one.depth / one.subscribers) : "–") },
+      { title: "Filters cost", about: "Of all its subscribers, per record, at most", class: "number", cell: (one) => `${count(one.filter_cost_us)} µs` },
     ],
   });
   const slowest = new Table({

@@ -25,7 +25,7 @@ export function open({ rest: [name] }) {
   const list = new VirtualList({
     label: `Partitions of ${name}`,
     columns: [
-      { title: "Partition", class: "number" },
+      { title: "Partition", class: "number count" },
       { title: "State", class: "standing" },
       { title: "Events/s", class: "number roomy" },
       { title: "Head", class: "number spare" },

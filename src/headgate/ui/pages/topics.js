@@ -19,7 +19,7 @@ export function open() {
     label: "Topics",
     columns: [
       { title: "Topic", class: "wide" },
-      { title: "Partitions", class: "number roomy" },
+      { title: "Partitions", class: "number count roomy" },
       { title: "Placement", class: "standing spare" },
       { title: "Events/s", class: "number roomy" },
       { title: "Records", class: "number spare" },

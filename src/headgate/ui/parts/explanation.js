@@ -76,7 +76,7 @@ function attempts(every) {
     { class: "plain soft" },
     every.length > shown.length ? h("li", null, `${plural(every.length, "attempt")}, the last ones:`) : null,
     shown.map((one) =>
-      h("li", null, `${instant(one.at_ms)} ${one.gateway}: ${one.outcome}${one.error ? ` (${visible(cut(one.error, 300))})` : ""}`),
+      h("li", null, `${instant(one.at_ms)} ${one.gateway}: ${one.outcome.replaceAll("_", " ")}${one.error ? ` (${visible(cut(one.error, 300))})` : ""}`),
     ),
   );
 }

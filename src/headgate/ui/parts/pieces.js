@@ -47,8 +47,8 @@ export function card(title, tools, ...content) {
   );
 }
 
-/** A table of few rows whose cells change in place. `columns`: [{title, class, cell(item)}];
- * one with buttons has `acts(item)`, a text that differs where they are others. */
+/** A table of few rows whose cells change in place. `columns`: [{title, class, cell(item)}], with
+ * `about`, a sentence on what it has, where the title doesn't say it; one with buttons has `acts(item)`, a text that differs where they are others. */
 export class Table {
   constructor({ label, columns, key, empty = "There are none." }) {
     this.columns = columns;
@@ -65,7 +65,7 @@ export class Table {
         h(
           "tr",
           null,
-          columns.map((one) => h("th", { scope: "col", class: one.class }, one.title)),
+          columns.map((one) => h("th", { scope: "col", class: one.class, title: one.about }, one.title)),
         ),
       ),
       this.body,
