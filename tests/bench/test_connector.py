@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headgate.bench.connector import main as connector
-from headgate.bench.connector.main import Drains, Round, Sizes, Steady, Vitals, result_of
+from headgate.bench.connector.main import DatabaseRounds, Round, Sizes, Steady, Vitals, result_of
 from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
 from headgate.demo import mongodb, postgresql
@@ -65,7 +65,7 @@ def test_a_ratio_compares_each_round_with_its_neighbour() -> None:
     vitals.see(a_view(10.0, 300, phase="draining"))
     rounds = [Round(50, 100, 20, 10), Round(80, 100, 30, 10), Round(30, 40, 25, 12)]
     rows = [Round(10, 40, 5, 1)]
-    drains = {"mongodb": Drains(rounds, rows), "postgresql": Drains(rows, rounds)}
+    drains = {"mongodb": DatabaseRounds(rounds, rows), "postgresql": DatabaseRounds(rows, rounds)}
     steady = {"mongodb": Steady(a_summary(), vitals), "postgresql": Steady(a_summary(), vitals)}
     result = result_of(drains, steady, {"cores": 2})
     assert result.ratios == {

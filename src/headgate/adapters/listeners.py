@@ -54,7 +54,7 @@ class ListenerOptions:
     authority: str = ""
     nats: str = ""
     nats_prefix: str = "headgate.deliver"
-    audit: AuditTrail = field(default_factory=NoAuditTrail)
+    audit: AuditTrail = field(default_factory=NoAuditTrail, compare=False)
 
     @property
     def secure(self) -> bool:

@@ -22,6 +22,7 @@ from headgate.model.http import Request, Response, Route, StreamResponse
 
 LOOPBACK = "127.0.0.1"
 WAIT_S = 30.0
+FILES_LEFT = 60
 SHORT = Patience(silent_s=0.3, stall_s=0.3, bytes_per_s=1_000.0, resting_s=0.6, look_every_s=0.05)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 HEAD = b"POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"
@@ -167,10 +168,12 @@ async def test_a_body_in_pieces_is_read() -> None:
 
 @pytest.fixture
 def few_files() -> Iterator[None]:
-    """This process may have few files more."""
+    """This process may have few files more, so many whatever it has open already: granian ends a
+    process that has none left for a server that begins."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket() as last:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno() + 60, hard))
+    with contextlib.ExitStack() as stack:
+        few = [stack.enter_context(socket.socket()).fileno() for _ in range(FILES_LEFT)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(few) + 1, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

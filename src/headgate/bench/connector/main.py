@@ -108,7 +108,7 @@ class Vitals:
 
 
 @dataclass(frozen=True, slots=True)
-class Drains:
+class DatabaseRounds:
     """Of one database: its changes, and what a table holds."""
 
     changes: Sequence[Round]
@@ -168,7 +168,9 @@ async def _conditions(uri: str, dsn: str, sizes: Sizes) -> dict[str, str | int |
     }
 
 
-async def _drain(folder: Path, uri: str, dsn: str, sizes: Sizes, say: Say) -> dict[str, Drains]:
+async def _drain(
+    folder: Path, uri: str, dsn: str, sizes: Sizes, say: Say
+) -> dict[str, DatabaseRounds]:
     # Not before it is known that the drivers are there.
     from headgate.bench.connector import mongo, postgres
     from headgate.bench.connector.stage import stage
@@ -187,7 +189,7 @@ async def _drain(folder: Path, uri: str, dsn: str, sizes: Sizes, say: Say) -> di
         for name, backlog in backlogs.items():
             async with worker(bare[name]) as alone:
                 say(f"reading {name}, its bare driver and the connector in turns")
-                found[name] = Drains(
+                found[name] = DatabaseRounds(
                     await _rounds(own, alone, backlog.reading, backlog.bare_changes, sizes),
                     await _rounds(own, alone, backlog.snapshot, backlog.bare_rows, sizes),
                 )
@@ -253,7 +255,7 @@ async def _steady(
 
 
 def result_of(
-    drains: Mapping[str, Drains],
+    drains: Mapping[str, DatabaseRounds],
     steady: Mapping[str, Steady],
     conditions: dict[str, str | int | float],
 ) -> Result:
