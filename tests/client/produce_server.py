@@ -47,6 +47,8 @@ class ProduceServer:
         self.topology_requests = 0
         self.versions: list[int | None] = []
         """The version that each request carried."""
+        self.again: list[bool] = []
+        """Whether each request said that it has events that were sent before."""
         self.credentials: set[str] = set()
         """What producers said of who they are."""
         self.nodes: list[NodeStatus] = []
@@ -134,6 +136,7 @@ class ProduceServer:
         body = await request.decode(ProduceRequest, 16 * 1024 * 1024)
         self.requests.append(body.events)
         self.versions.append(body.version)
+        self.again.append(body.again)
         self.credentials.add(request.headers.get("authorization"))
         answer = self.script(body.events)
         answer = answer or ProduceAnswer([self._write(topic, e) for e in body.events])

@@ -463,3 +463,40 @@ async def test_what_may_be_written_is_unknown_whatever_something_in_between_says
         with pytest.raises(errors.OutcomeUnknown):
             await producer.send("flights", {"n": 1}, key="k")
     assert server.documents("flights") == [{"n": 1}]
+
+
+@pytest.mark.parametrize("is_heard_of", [True, False], ids=["told", "cancelled"])
+async def test_what_nobody_knew_the_outcome_of_is_said_to_come_again(
+    server: ProduceServer, is_heard_of: bool
+) -> None:
+    """Its program sends it once more, in other company, which leads to another node."""
+    server.add_topic("flights")
+    server.instead, asked = Response(502, b"<html>bad gateway</html>"), asyncio.Event()
+    server.script = lambda _events: asked.set()
+    options = ProducerOptions(deadline_s=0.3, backoff_first_s=0.05, linger_s=0.0)
+    async with Producer(server.url, options) as producer:
+        sending = asyncio.create_task(producer.send("flights", {"n": 1}, event_id="e1"))
+        await asyncio.wait_for(asked.wait(), 10.0)
+        if is_heard_of:
+            with pytest.raises(errors.OutcomeUnknown):
+                await sending
+        else:
+            sending.cancel()
+            await asyncio.wait([sending])
+        server.instead = None
+        before = len(server.again)
+        events = [OutgoingEvent({"n": 0}, event_id="e0"), OutgoingEvent({"n": 1}, event_id="e1")]
+        await producer.send_many("flights", events)
+        await producer.send("flights", {"n": 2}, event_id="e2")
+    assert set(server.again[:before]) == {False}
+    assert [server.requests[at][-1].event_id for at, said in enumerate(server.again) if said] == [
+        "e1"
+    ]
+    assert [event.event_id for event in server.requests[-1]] == ["e2"]
+
+
+async def test_who_goes_on_with_what_another_producer_sent_says_so(server: ProduceServer) -> None:
+    server.add_topic("flights")
+    async with Producer(server.url, ProducerOptions(again=True)) as producer:
+        await producer.send("flights", {"n": 1}, event_id="e1")
+    assert server.again == [True]

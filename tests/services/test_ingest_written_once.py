@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -45,7 +46,10 @@ class Peers(ProducePeers):
             raise PeerUnreachable(f"nothing answers at {url}")
         return ProduceAnswer(
             await self.stage.send(
-                name, *(event.event_id or "" for event in request.events), hops=hops
+                name,
+                *(event.event_id or "" for event in request.events),
+                hops=hops,
+                again=request.again,
             )
         )
 
@@ -86,10 +90,10 @@ class Stage:
                 assert await world.adopt(made)
 
     async def send(
-        self, name: str, *ids: str, hops: int = 0, timeout_s: float = 5.0
+        self, name: str, *ids: str, hops: int = 0, timeout_s: float = 5.0, again: bool = False
     ) -> list[ProduceResult]:
         return await self.nodes[name].write(
-            self.topic, events(*ids), timeout_s=timeout_s, hops=hops
+            self.topic, events(*ids), timeout_s=timeout_s, hops=hops, again=again
         )
 
     def written(self) -> Counter[str]:
@@ -228,6 +232,24 @@ def test_the_same_request_is_written_once_whichever_nodes_it_comes_to(
         for number in range(10):
             ids = (f"{number}-1", f"{number}-2")
             assert await stage.send(first, *ids) == await stage.send(again, *ids)
+        return stage
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("names", list(permutations("abc")), ids="".join)
+def test_what_comes_again_in_other_company_is_found_by_any_node_if_its_sender_says_so(
+    names: tuple[str, ...],
+) -> None:
+    """Long after all nodes began, and with first ids that lead to other nodes than before."""
+
+    async def scenario() -> Stage:
+        stage = await three_nodes()
+        await asyncio.sleep(2 * TTL_S)
+        for n in range(10):
+            [e8, e10] = await stage.send(names[0], f"{n}-8", f"{n}-10")
+            assert (await stage.send(names[1], f"{n}-5", f"{n}-8", again=True))[1] == e8
+            assert (await stage.send(names[2], f"{n}-10", f"{n}-12", again=True))[0] == e10
         return stage
 
     play(scenario())

@@ -114,7 +114,7 @@ def produce(
 
     if run and not RUN_ID.fullmatch(run):
         raise InvalidRequest(f"{run!r} is not a run: `headgate produce` says how to go on with one")
-    sending = _Sending(batch, seconds(timeout), run or new_run())
+    sending = _Sending(batch, seconds(timeout), run or new_run(), goes_on=bool(run))
     shape = EventShape(key, collection, op.value, _headers(header or []) or None)
     inputs = _inputs(files or [], from_line)
     is_typed = any(one.source.is_terminal for one in inputs)
@@ -160,11 +160,12 @@ def _headers(given: Sequence[str]) -> dict[str, str]:
 @dataclass(frozen=True, slots=True)
 class _Sending:
     """How lines are sent: in requests of at most `batch`, for `timeout_s` each, as those of `run`,
-    whose ids tell them from all others."""
+    whose ids tell them from all others; `goes_on`: some of that may have been written by then."""
 
     batch: int
     timeout_s: float
     run: str
+    goes_on: bool
 
     def event(self, numbered: NumberedEvent) -> OutgoingEvent:
         event_id = f"{self.run}-{numbered.origin.mark:x}-{numbered.line}"
@@ -244,7 +245,9 @@ async def _produce(
 
     await _check_topic(url, topic, shape)
     bad: InvalidRequest | None = None
-    options = ProducerOptions(batch_events=sending.batch, deadline_s=sending.timeout_s)
+    options = ProducerOptions(
+        batch_events=sending.batch, deadline_s=sending.timeout_s, again=sending.goes_on
+    )
     producer = Producer(url, options, token=token_source())
     async with Helpers() as helpers, producer:
         helpers.start(tally.tell_waits(sending.timeout_s))

@@ -31,7 +31,7 @@ from headgate.client.producing.outgoing import (
     weight_bytes,
     wire_event,
 )
-from headgate.client.producing.pending import Call, Pending, ProducerOptions, failed
+from headgate.client.producing.pending import Call, Pending, ProducerOptions, event_id, failed
 from headgate.client.producing.route import Route
 from headgate.client.producing.topic_stream import TopicStream
 from headgate.client.texts import plain
@@ -41,6 +41,8 @@ from headgate.ports.http import OpenCalls
 from headgate.ports.machine import Machine
 
 __all__ = ["Producer", "ProducerOptions"]
+
+UNKNOWN_MAX = 100_000
 
 _Part = tuple[Sequence[tuple[int, ProduceEvent, int]], int]
 """What fits one request, of index, event and size in bytes, and how many bytes that is in all."""
@@ -82,6 +84,9 @@ class Producer:
         self._room = asyncio.Event()
         self._outstanding_events = 0
         self._outstanding_bytes = 0
+        self._unknown: dict[str, None] = {}
+        """Ids of events whose outcome nobody knew, the last `UNKNOWN_MAX`: their program may send
+        them once more."""
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -174,6 +179,9 @@ class Producer:
                 call.refuse_rest(refused)
             await call.done
         except BaseException:
+            for pending in call.entered:
+                if pending.asked or pending.unknown:
+                    self._remember(pending)
             call.abandon()
             raise
         return call.outcomes
@@ -249,7 +257,7 @@ class Producer:
         self._outstanding_events += len(entries)
         self._outstanding_bytes += size_bytes
         entered = [
-            Pending(event, next(self._numbers), weight, now_s, call, index)
+            Pending(event, next(self._numbers), weight, now_s, call, index, self._again(event))
             for index, event, weight in entries
         ]
         call.entered += entered
@@ -274,6 +282,16 @@ class Producer:
         self._outstanding_events -= 1
         self._outstanding_bytes -= pending.size_bytes
         self._room.set()
+        if isinstance(pending.call.outcomes[pending.index], errors.OutcomeUnknown):
+            self._remember(pending)
+
+    def _remember(self, pending: Pending) -> None:
+        self._unknown[event_id(pending)] = None
+        if len(self._unknown) > UNKNOWN_MAX:
+            del self._unknown[next(iter(self._unknown))]
+
+    def _again(self, event: ProduceEvent) -> bool:
+        return self._options.again or (bool(self._unknown) and event.event_id in self._unknown)
 
     def _new_stream(self, topic: str) -> TopicStream:
         stream = self._streams[topic] = TopicStream(

@@ -171,15 +171,17 @@ class ProduceEvent(
     headers: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
-class ProduceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProduceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`version` is the partitioning version that the sender routed the events under, if it routes:
-    then what doesn't belong here is redirected, else it is handed on."""
+    then what doesn't belong here is redirected, else it is handed on. `again`: some of the events
+    may have been sent before, in another request, to whichever node that led to."""
 
     events: Annotated[list[ProduceEvent], msgspec.Meta(extra_json_schema=EVENTS_SCHEMA)]
     request_timeout: Annotated[str, msgspec.Meta(description=REQUEST_TIMEOUT)] = (
         REQUEST_TIMEOUT_DEFAULT
     )
     version: int | None = None
+    again: bool = False
 
 
 class ErrorBody(msgspec.Struct, frozen=True):

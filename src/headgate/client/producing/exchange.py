@@ -58,7 +58,8 @@ class Attempt:
 
     async def _post(self, client: HttpClient, batch: Sequence[Pending]) -> ProduceAnswer:
         events = [pending.event for pending in batch]
-        body = ProduceRequest(events, f"{int(self.timeout_s * 1_000)}ms", self.version)
+        again = any(pending.again for pending in batch)
+        body = ProduceRequest(events, f"{int(self.timeout_s * 1_000)}ms", self.version, again)
         answer = await client.post(
             f"{topic_path(self.topic)}/produce",
             body,

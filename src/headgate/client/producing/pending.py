@@ -18,7 +18,8 @@ from headgate.model.api import ProduceEvent
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
     """`deadline_s` is how long a call tries before it gives up, retries included; `hops` is how
-    often an event may be redirected before that counts as a failure."""
+    often an event may be redirected before that counts as a failure. `again`: another producer may
+    have sent the events before, whose outcome nobody knows: they are looked for everywhere."""
 
     linger_s: float = 0.002
     batch_events: int = 500
@@ -30,6 +31,7 @@ class ProducerOptions:
     backoff_first_s: float = 0.05
     backoff_max_s: float = 2.0
     hops: int = 5
+    again: bool = False
 
 
 _NOT_SENT = errors.HeadgateError("not sent")
@@ -116,7 +118,7 @@ class Pending:
 
     `asked` is set while a request with it is under way, or the answer is being read; `unknown` once
     an attempt may have been written without anybody having said so, and `doubt` is then the first
-    such request.
+    such request. `again`: an earlier call with its id ended without anybody knowing that.
     """
 
     event: ProduceEvent
@@ -125,6 +127,7 @@ class Pending:
     arrived_s: float
     call: Call
     index: int
+    again: bool = False
     hops: int = 0
     asked: bool = False
     unknown: bool = False

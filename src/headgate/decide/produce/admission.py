@@ -70,13 +70,15 @@ class Admitted(msgspec.Struct, frozen=True):
     """A request that may be written, and how long its caller waits for that.
 
     `version` is the partitioning version that the caller routed it under, if it routes at all.
-    `ids_given`: some ids are the caller's own, so it may send the same events again.
+    `ids_given`: some ids are the caller's own, so it may send the same events again; `again`: it
+    says that it does, in other company.
     """
 
     events: list[Event]
     timeout_ms: int
     version: int | None = None
     ids_given: bool = False
+    again: bool = False
 
 
 def admit(
@@ -90,10 +92,10 @@ def admit(
     timeout_ms = _request_timeout_ms(request.request_timeout)
     events = _plain(body, request.events, topic, limits)
     if events is not None:
-        return Admitted(events, timeout_ms, request.version, ids_given=True)
+        return Admitted(events, timeout_ms, request.version, True, request.again)
     events = _careful(request.events, topic, limits, new_id)
     ids_given = any(offered.event_id is not None for offered in request.events)
-    return Admitted(events, timeout_ms, request.version, ids_given)
+    return Admitted(events, timeout_ms, request.version, ids_given, request.again)
 
 
 def _plain(

@@ -35,6 +35,7 @@ class Incoming:
 
     `version` is the partitioning version its sender routed it under; None for senders that leave
     routing to us. `hops` counts the nodes that handed it on. `ids_given`: it may be a retry.
+    `again`: some of the events may have been in another request, with another first id.
     """
 
     topic: str
@@ -43,6 +44,7 @@ class Incoming:
     version: int | None = None
     hops: int = 0
     ids_given: bool = True
+    again: bool = False
 
 
 class HandingOn:
@@ -66,7 +68,11 @@ class HandingOn:
         if timeout_s is None:
             timeout_s = incoming.deadline_s - asyncio.get_running_loop().time()
         timeout_s = max(timeout_s, SHORTEST_S)
-        request = ProduceRequest([_offered(one) for one in events], f"{round(timeout_s * 1e3)}ms")
+        request = ProduceRequest(
+            [_offered(one) for one in events],
+            f"{round(timeout_s * 1e3)}ms",
+            again=incoming.again,
+        )
         try:
             answer = await self._peers.produce(
                 url,

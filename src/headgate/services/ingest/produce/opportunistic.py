@@ -197,7 +197,7 @@ class Opportunistic:
             self._partitions.topic(incoming.topic),
             incoming.events,
             besides=doubts,
-            out_of_turn=out_of_turn or incoming.hops >= MAX_HOPS,
+            everywhere=out_of_turn or incoming.again or incoming.hops >= MAX_HOPS,
             timeout_s=min(self._rules.write_timeout_s, max(incoming.deadline_s - _now_s(), 0)),
         )
         for number, seqs in found.items():

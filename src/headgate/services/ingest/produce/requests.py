@@ -82,6 +82,7 @@ class Produce:
             version=admitted.version,
             hops=hops,
             ids_given=admitted.ids_given,
+            again=admitted.again,
         )
         task = asyncio.current_task()
         assert task is not None

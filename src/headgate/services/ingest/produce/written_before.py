@@ -7,7 +7,8 @@ is looked into where an event may be:
 - in partitions that this node found with records when it opened them: by a former owner, or by
   itself before a restart;
 - in those of others, for as long as it isn't sure that they have had their owners for all of that
-  time, or where it takes what another node should have taken, which isn't there;
+  time, where it takes what another node should have taken, which isn't there, or where the sender
+  says that the events come in other company than before, which another id led to another node;
 - in those that the topic shrank by;
 - and otherwise only for what this node may have written itself, which
 decide.produce.perhaps_written tells.
@@ -83,11 +84,11 @@ class WrittenBefore:
         events: Sequence[Event],
         *,
         besides: Collection[int],
-        out_of_turn: bool,
+        everywhere: bool,
         timeout_s: float,
     ) -> Found:
         """Those that are there; not in the partitions `besides`, which are looked into anyway.
-        `out_of_turn`: another node should have taken them."""
+        `everywhere`: also in those that others own."""
         own = self._partitions.of_topic(topic)
         since_s = _now_s() - self._ttl_s
         perhaps = {*self._written.of(_now_s(), topic.name, [one.event_id for one in events])}
@@ -101,7 +102,7 @@ class WrittenBefore:
                 looks[number] = self._appends.find(ref, wanted, timeout_s=timeout_s)
         answers = await asyncio.gather(*looks.values()) if looks else []
         found = {number: seqs or {} for number, seqs in zip(looks, answers, strict=True)}
-        if out_of_turn or self._homes.since_s(topic) > since_s:
+        if everywhere or self._homes.since_s(topic) > since_s:
             others = [ref for ref in topic.refs() if ref.partition not in own]
             found |= await self._former_keys.there(others, events, timeout_s=timeout_s)
         return found | await self._former_keys.retired(topic, events, timeout_s=timeout_s)
