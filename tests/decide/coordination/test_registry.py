@@ -141,6 +141,16 @@ class TestKept:
         late = subscription("late", tenant="acme")
         assert registry.upsert("gateway-1", [late], 0).over_quota == ("late",)
 
+    def test_what_came_while_nobody_was_there_to_ask_has_no_place_after_a_restart(self) -> None:
+        registry = Registry(1, {"gateway-1"}, QUOTAS)
+        registry.kept["gateway-1"] = "a"
+        registry.gateway_returns("gateway-1")
+        were_here = several(QUOTAS.per_gateway)
+        named = [*were_here, subscription("late")]
+        done = registry.upsert("gateway-1", named, 0, new={"late"})
+        assert done.over_quota == ("late",)
+        assert set(registry.subscriptions) == {one.id for one in were_here}
+
     def test_not_while_a_topic_was_deleted_before_it_had_named_all(self) -> None:
         """What it is told of that may be lost, and the topic be there again."""
         registry = filled([subscription("s")])

@@ -148,6 +148,24 @@ async def test_what_is_refused_after_a_return_is_told_to_its_subscriber() -> Non
         assert isinstance(one.nobody.reasons["s1"], errors.Overloaded)
 
 
+async def test_what_nobody_was_told_of_is_named_as_new_after_a_return_too() -> None:
+    async with desk() as one:
+        subscribing = await one.subscribe("s1")
+        assert one.registers[-1].new == ("s1",)
+        one.session.push(Registered(one.registers[-1].request_id, 5))
+        one.session.push(AdoptionFloor(5))
+        await subscribing
+        waiting = await one.subscribe("s2")
+        one.welcome()
+        await until(lambda: RegistrationComplete() in one.sent)
+        [again] = one.registers
+        assert [subscription.id for subscription in again.subscriptions] == ["s1", "s2"]
+        assert again.new == ("s2",)
+        one.session.push(Registered(again.request_id, 9, {"s2": FULL}, ("s2",)))
+        with pytest.raises(errors.Overloaded, match="max_per_gateway"):
+            await waiting
+
+
 async def test_all_there_is_comes_back_in_few_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registering, "CHUNK", 4)
     async with desk() as one:

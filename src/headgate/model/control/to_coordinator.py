@@ -155,10 +155,12 @@ class AckSubscriptions(Message, frozen=True):
 
 
 class Register(Message, frozen=True):
-    """A gateway's subscriptions: an idempotent upsert, answered with `Registered`."""
+    """A gateway's subscriptions: an idempotent upsert, answered with `Registered`. `new` are the
+    ids of those that their subscribers haven't been told of yet."""
 
     request_id: int
     subscriptions: tuple[Subscription, ...]
+    new: tuple[str, ...] = ()
 
 
 class Unregister(Message, frozen=True):

@@ -13,6 +13,7 @@ again, also by the next coordinator.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -139,14 +140,21 @@ class Registry:
         return self.kept.get(gateway_id) == incarnation
 
     def upsert(
-        self, gateway_id: str, subscriptions: Iterable[Subscription], now_ms: int
+        self,
+        gateway_id: str,
+        subscriptions: Iterable[Subscription],
+        now_ms: int,
+        *,
+        new: AbstractSet[str] = frozenset(),
     ) -> Upserted:
+        """`new` are the ids of those that nobody has been told are there."""
         upserts: list[Subscription] = []
         refused: dict[str, str] = {}
         over_quota: list[str] = []
         stale = self._stale.get(gateway_id, set())
         owned = self._of_gateway.setdefault(gateway_id, set())
-        # After a restart, what it names was taken up before whoever has come meanwhile.
+        # After a restart, what it names was taken up before whoever has come meanwhile; but for
+        # what came to it while there was nobody to ask.
         was_here = gateway_id in self.kept and gateway_id in self.awaited
         # What a gateway hasn't named again since it is back is about to end.
         stale_us = sum(self.subscriptions[name].charge_us for name in stale)
@@ -168,7 +176,7 @@ class Registry:
             if known != subscription:
                 reason = self._refusal(known, subscription, len(owned), len(stale))
                 reason = reason or self._cost_refusal(known, subscription, stale_us)
-                if reason and not was_here:
+                if reason and (not was_here or subscription.id in new):
                     refused[subscription.id] = reason
                     over_quota.append(subscription.id)
                     continue

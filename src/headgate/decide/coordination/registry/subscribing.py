@@ -24,7 +24,8 @@ def registry_lost(state: State, gateway_id: str) -> list[Effect]:
 def register(
     state: State, gateway_id: str, session: int, request: to_coordinator.Register, now_ms: int
 ) -> list[Effect]:
-    done = state.registry.upsert(gateway_id, request.subscriptions, now_ms)
+    new = frozenset(request.new)
+    done = state.registry.upsert(gateway_id, request.subscriptions, now_ms, new=new)
     answer = from_coordinator.Registered(
         request.request_id, state.registry.revision, done.refused, done.over_quota
     )

@@ -128,8 +128,9 @@ class Registering:
 
     async def _register(self, subscriptions: tuple[Subscription, ...]) -> int:
         request_id = next(self._request_ids)
-        self._requests[request_id] = tuple(subscription.id for subscription in subscriptions)
-        if not await self._control.send(Register(request_id, subscriptions)):
+        ids = self._requests[request_id] = tuple(one.id for one in subscriptions)
+        new = tuple(name for name in ids if name in self._waiters)
+        if not await self._control.send(Register(request_id, subscriptions, new)):
             # The next welcome registers everything that is in `_subscriptions`.
             self._requests.pop(request_id, None)
         return request_id
