@@ -5,7 +5,7 @@ next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final, Literal
 
 from headgate.model.topology import Topic
@@ -33,11 +33,17 @@ class Phases:
         """Of each topic and version the generation since which it is there."""
         self.partitions: dict[str, int] = {}
         """How many each topic has."""
+        self.most: dict[str, int] = {}
+        """The same at its largest, since it was made."""
         self._reached: dict[str, Mark] = {}
 
-    def kept(self, topics: Iterable[Topic]) -> None:
+    def kept(self, topics: Collection[Topic]) -> None:
+        """All that there are."""
+        there = {topic.name for topic in topics}
+        self.most = {name: most for name, most in self.most.items() if name in there}
         for topic in topics:
             self.partitions[topic.name] = topic.partitions
+            self.most[topic.name] = max(topic.partitions, self.most.get(topic.name, 0))
             self._reached[topic.name] = _far(topic)
             under_way = topic.repartition
             if under_way is not None and under_way.phase == "fenced":
