@@ -268,6 +268,7 @@ async def test_openapi_describes_every_public_route(world: World) -> None:
         "events",
         "request_timeout",
         "version",
+        "again",
     }
     assert {parameter["name"] for parameter in produce["parameters"]} == {"name"}
     subscribe = document["paths"]["/v1/subscribe"]["get"]
