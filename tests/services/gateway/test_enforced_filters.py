@@ -304,6 +304,20 @@ async def test_a_target_sees_what_its_consumers_grant_shows_whatever_the_group_s
     assert await heard(mine, 2) == [MINE, MINE]
 
 
+async def test_nobody_else_takes_a_consumers_place_by_its_name(guarded: World) -> None:
+    mine = await _assigned(guarded, "mine", None)
+    stranger = await guarded.consumer_connection()
+    await stranger.ask(type="auth", token=secret_of("theirs"))
+    stranger.say(type="join", topic=TOPIC, group="g", consumer="mine", incarnation="1", keys=1)
+    error = (await stranger.next())["error"]
+    assert (error["code"], "somebody else" in error["message"]) == ("unavailable", True)
+    await guarded.produce(MINE)
+    assert await heard(mine, 1) == [MINE]
+    again = await _joined(guarded, "mine")
+    await mine.closed()
+    again.leave()
+
+
 async def test_a_letter_of_a_former_group_of_that_name_is_not_sent_to_who_may_not_see_it() -> None:
     letters = MemoryLetterStore()
     async with running(

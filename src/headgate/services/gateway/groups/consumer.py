@@ -18,6 +18,7 @@ import structlog
 
 from headgate import errors
 from headgate.decide.groups.tries import Place
+from headgate.model.access import Principal
 from headgate.model.control.to_coordinator import (
     EpochTooLow,
     JoinGroup,
@@ -62,8 +63,10 @@ class GroupConsumer:
         crew: Crew,
         max_deliveries: int = 0,
         at_work: Collection[tuple[int, int, int, int]] = (),
+        principal: Principal | None = None,
     ) -> None:
         self._crew = crew
+        self.principal = principal
         self._max_deliveries = max_deliveries
         self._at_work = list(at_work)
         """Target, partition, seq and the delivery of what it worked on when it connected, of the

@@ -106,8 +106,9 @@ class Consumers:
             crew=self.crew,
             max_deliveries=request.max_deliveries,
             at_work=request.at_work,
+            principal=principal,
         )
-        await self._replace(asked)
+        await self._replace(consumer)
         self._table[_key(asked)] = consumer
         try:
             async with asyncio.timeout(self._bounds.join_s):
@@ -168,10 +169,15 @@ class Consumers:
         is_there = any(group.id == name for group in self._control.topology.groups)
         return "earliest" if is_there else start
 
-    async def _replace(self, asked: JoinGroup) -> None:
+    async def _replace(self, consumer: GroupConsumer) -> None:
         """The same process is back before its former connection was found to be broken, or has
-        ended; once this returns there is none."""
-        while (former := self._table.get(_key(asked))) is not None:
+        ended; once this returns there is none. Nobody else takes a consumer's place by its name."""
+        while (former := self._table.get(_key(consumer.request))) is not None:
+            if _who(former.principal) != _who(consumer.principal):
+                raise errors.NotNow(
+                    f"somebody else has joined as {consumer.request.consumer}; choose another name "
+                    "for this consumer, or try again"
+                )
             try:
                 await self.gone(former)
             finally:
@@ -364,6 +370,11 @@ def _refuse(consumer: GroupConsumer, error: errors.HeadgateError) -> None:
         consumer.sink.fail(error)
     else:
         consumer.joined.set_exception(error)
+
+
+def _who(principal: Principal | None) -> tuple[str, str] | None:
+    """Whoever it is by whichever of their tokens."""
+    return None if principal is None else (principal.kind, principal.name)
 
 
 def _key(asked: JoinGroup) -> Key:
