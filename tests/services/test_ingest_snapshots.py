@@ -14,6 +14,7 @@ What each meets, and where:
 | a reset | begun anew; one that compares finds what is gone | `…gone…` |
 | others' records of the same collection | left alone | `…nobody_elses…` |
 | collections without a route, or that aren't there | not read; said | `…route…`, `…never_there…` |
+| a collection that goes without a word | missing only where it isn't back | `…without_a_word…` |
 | a row that is too large | said; the stream goes on | `…too_large…` |
 | it is done already, and the coordinator doesn't know | it is told so | `…told_again…` |
 """
@@ -389,3 +390,30 @@ def test_everything_at_once(seed: int) -> None:
 def _any_change(chance: Random, number: int) -> Event:
     key = f"k{chance.randrange(70)}"
     return gone(key, number) if chance.random() < 0.2 else row(key, number)
+
+
+@pytest.mark.parametrize("then", ["back", "gone", "not read any more"])
+def test_what_goes_without_a_word_is_missing_only_where_it_does_not_come_back(then: str) -> None:
+    """As a table that is renamed, or taken out of a publication, and put back."""
+
+    @on_a_stage
+    async def scenario(stage: Stage) -> None:
+        history = stage.history
+        history.commit(*(row(f"k{number}", 0) for number in range(40)))
+        await stage.until(lambda: not stage.behind())
+        stage.reset_connector("now", snapshot=True)
+        await stage.publish()
+        await stage.until(lambda: any(one.op == "read" for one in stage.records()))
+        history.away["orders"] = 2
+        before = there(stage)
+        if then == "gone":
+            history.table.clear()
+        elif then == "not read any more":
+            history.unread.add("orders")
+        await stage.until_taken()
+        assert history.away["orders"] == (0 if then == "back" else 1)
+        read = {one.key for one in stage.records() if one.op == "read"}
+        kept = {key: one for key, one in before.items() if then != "gone" or key in read}
+        assert last_states(stage) == kept
+
+    scenario()

@@ -96,7 +96,8 @@ class ChangeStream(Protocol):
         """Rows of `collection` behind `behind` (a chunk's; empty: from its first on), each once, in
         an order that stays, as they are at one moment: no earlier than the stream stood when this
         was called. So many that they fit into memory. They have `op` read, a key as their changes
-        do, and neither source nor id. One that is gone has none.
+        do, and neither source nor id. One that is gone has none; where its stream tells of no such
+        thing, and whether it is back nobody knows, the chunk says so (`is_away`).
 
         Raises like `listing`; ChangeTooLarge for a row that can't become an event, with `what` it
         is."""

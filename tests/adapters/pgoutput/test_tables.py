@@ -96,7 +96,17 @@ async def test_what_is_published_is_read_and_nothing_else(database: Database) ->
     assert set(listing.collections) == {"public.t"}
     assert "public.others" in listing.unread
     assert documents(rows) == [{"id": number, "shown": "a"} for number in (2, 4, 6, 8)]
-    assert (others.rows, others.behind) == ([], None)
+    assert (others.rows, others.behind, others.is_away) == ([], None, True)
+
+
+async def test_a_table_that_goes_by_another_name_is_away_and_no_empty_one(
+    database: Database,
+) -> None:
+    await database.run("CREATE TABLE t (id int PRIMARY KEY)")
+    async with a_stream(database.dsn) as stream:
+        assert not (await stream.chunk("public.t", "")).is_away
+        await database.run("ALTER TABLE t RENAME TO elsewhere")
+        assert (await stream.chunk("public.t", "")).is_away
 
 
 async def test_partitions_are_read_as_their_table_and_children_as_their_own(

@@ -48,6 +48,8 @@ class MemoryHistory:
         """The ids of all events that were ever told."""
         self.unread: set[str] = set()
         """Collections that are there and aren't read."""
+        self.away: dict[str, int] = {}
+        """Collections that aren't there the next so many times that rows are asked for."""
         self.released = 0
         """So often a connector that was deleted has let go of it."""
 
@@ -212,6 +214,9 @@ class MemoryStream:
     async def chunk(self, collection: str, behind: str) -> Chunk:
         await asyncio.sleep(self._pause_s())
         table, upto = self._history.there(), position_of(self._history.head)
+        if times := self._history.away.get(collection, 0):
+            self._history.away[collection] = times - 1
+            return Chunk([], "", None, is_away=True)
         keys = sorted(key for name, key in table if name == collection and key > behind)
         some = keys[: max(self._rows(), 1)]
         rows = [

@@ -40,6 +40,9 @@ CHUNK_TIMEOUT_S = 120.0
 LOOK_EVERY_S, WAIT_S = 0.05, 10.0
 """How often, and for how long, what was told is waited for to be seen."""
 
+AWAY = Chunk([], "", None, is_away=True)
+"""Of a table that is dropped, has another name, or isn't published: PostgreSQL tells none of it,
+nor that it is there again."""
 _GONE = frozenset({"42P01", "3F000"})
 """No such table, or schema."""
 _LISTING = """
@@ -168,7 +171,7 @@ class Tables:
             return await self._locked_chunk(connection, schema, name, behind)
         except psycopg.Error as error:
             if error.sqlstate in _GONE:
-                return Chunk([], "", None)
+                return AWAY
             raise
 
     async def _locked_chunk(
@@ -180,7 +183,7 @@ class Tables:
                 await connection.execute(_TABLE, (self._publication.name, schema, name))
             ).fetchall()
             if not found:
-                return Chunk([], "", None)
+                return AWAY
             described = _described(collection, found[0])
             table = await self._table(schema, name, described)
             begins = _key_from(behind, described)

@@ -173,6 +173,13 @@ class Snapshotting:
         """What was asked for won't come: it is asked for again."""
         self._asked.clear()
 
+    def away(self, ask: Ask) -> None:
+        """What was asked for last wasn't there. If it is when everything is listed again, nobody
+        knows what has become of the rows that were read of it: they are read once more."""
+        self.forget()
+        if ask.collection == self.progress.collection:
+            self.progress = replace(self.progress, behind="")
+
     # --- the stream ------------------------------------------------------------------------------
 
     def saw(self, events: Iterable[Event]) -> list[tuple[str, SnapshotProgress]]:

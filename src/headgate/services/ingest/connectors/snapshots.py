@@ -161,7 +161,16 @@ class Snapshots:
                 present.forget()
                 self._failed(error)
             elif isinstance(chunk, Chunk) and self._asked is not None:
-                present.read(self._asked, chunk)
+                if chunk.is_away:
+                    present.away(self._asked)
+                    self._list_again(self._asked.collection)
+                else:
+                    present.read(self._asked, chunk)
+
+    def _list_again(self, away: str) -> None:
+        """Is it gone for good, or not what is read any more, or back?"""
+        self._failed(errors.NotFound(f"{away} isn't there now; it is looked for again"))
+        self._listed = None
 
     def _never_there(self, present: Snapshotting, listing: Listing) -> list[str]:
         """What is asked for by name and isn't there; of what was dropped since there is nothing."""
