@@ -525,7 +525,7 @@ async def test_whoever_is_logged_in_sees_and_does_what_they_may(page: Page) -> N
         assert console.done == [("POST /v1/nodes/ingest-1/restart", None)]
 
 
-async def test_a_log_in_ends_in_every_tab(page: Page) -> None:
+async def test_a_log_in_begins_and_ends_in_every_tab(page: Page) -> None:
     page.set_default_timeout(10_000)
     async with serving(token("boss", "admin")) as console:
         await page.goto(f"{console.url}/ui/")
@@ -535,6 +535,7 @@ async def test_a_log_in_ends_in_every_tab(page: Page) -> None:
         await page.get_by_role("button", name="log out boss").click()
         await other.get_by_label("Token").wait_for()
         await log_in(other, console, "boss")
+        await page.get_by_role("heading", name="Overview").wait_for()
         assert console.principals is not None
         console.principals.learn((), 2)
         console.look_at_rights()

@@ -272,6 +272,16 @@ async def there_never_was_such_a_subscription(made: ExplainWorld) -> None:
         await made.explain(place, subscription="nobody")
 
 
+@situation()
+async def its_subscription_is_to_another_topic(made: ExplainWorld) -> None:
+    subscription = await made.subscribe()
+    await made.cluster.create_topic(made.url, "ships", 1)
+    event = OutgoingEvent({"knots": 1}, event_id="ship-1")
+    await made.producer.send_many("ships", [event])
+    with pytest.raises(NotFound, match=f"{subscription} is to flights, which has nothing of ships"):
+        await made.explain("ship-1", subscription=subscription)
+
+
 # --- slow subscribers ----------------------------------------------------------------------------
 
 

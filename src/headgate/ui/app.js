@@ -176,11 +176,12 @@ addEventListener("hashchange", () => {
   if (shown.page !== before) main.querySelector("h1")?.focus({ preventScroll: false });
 });
 live.addEventListener("change", async () => {
-  // Nobody is logged in any more, or somebody is elsewhere in this browser.
-  if (live.link.status === 401 && !session.isLoggedOut()) {
+  // Nobody is logged in any more, or somebody is by another tab.
+  const wasLoggedOut = session.isLoggedOut();
+  if (wasLoggedOut ? live.link.connected && live.overview : live.link.status === 401) {
     await session.learn();
     showAccount();
-    if (session.isLoggedOut()) show();
+    if (session.isLoggedOut() !== wasLoggedOut) show();
   }
   showLink();
   if (!document.hidden) update();

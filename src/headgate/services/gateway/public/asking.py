@@ -63,7 +63,14 @@ class Asking:
         try:
             if about.subscription is not None:
                 page = await self._page(request, id=about.subscription)
-                found = [one for one in page.subscriptions if one.topic == given.ref.topic]
+                found = page.subscriptions
+                if found and found[0].topic != given.ref.topic and sight.topic(found[0].topic):
+                    raise errors.NotFound(
+                        f"subscription {found[0].id} is to {found[0].topic}, which has nothing of "
+                        f"{given.ref.topic}",
+                        name=found[0].id,
+                    )
+                found = [one for one in found if one.topic == given.ref.topic]
                 return Chosen(found, len(found), are_known=page.complete)
             if given.looked is None:
                 return Chosen()  # nobody can be asked about what isn't there
