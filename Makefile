@@ -18,8 +18,8 @@
 # PYTHON=python3.13 chooses the interpreter of a new environment.
 
 BIN := .venv/bin
-# Three runs of tests side by side, also where there are more cores: one starts Spark, one waits, one computes.
-WORKERS := 3
+# Four runs of tests side by side, also where there are two cores: most of their time they wait for other processes.
+WORKERS := 4
 
 # What one process of a run has compiled, the others load.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,9 +42,8 @@ linted-tests: lint
 tests: setup
 	@$(BIN)/pytest --numprocesses $(WORKERS) $(ARGS)
 
-# Two, since all of them compute: a third would only wait for a core.
 quick: setup
-	@$(BIN)/pytest --numprocesses 2 --quick $(ARGS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --quick $(ARGS)
 
 # From the last runs of the tests, whichever those were.
 minutes: setup

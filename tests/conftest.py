@@ -70,6 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_START)
+    say_errors_plainly()
     # It would look for its plugins in every installed package, in every process.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if Path(__file__).with_name("minutes.py").exists():  # or this is a copy, in a test's folder
@@ -80,6 +81,17 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.scheduling import EndsWhatWasShared
 
         config.pluginmanager.register(EndsWhatWasShared())
+
+
+def say_errors_plainly() -> None:
+    """Not with every local variable of every frame in boxes, which takes up to a second each."""
+    import structlog
+
+    console = structlog.dev.ConsoleRenderer(
+        colors=False, exception_formatter=structlog.dev.plain_traceback
+    )
+    usual = structlog.get_config()["processors"]
+    structlog.configure(processors=[*usual[:-1], console])
 
 
 def pytest_unconfigure() -> None:

@@ -1,9 +1,10 @@
 """Which worker runs which tests when there are several, and for how long it keeps what they share.
 
 The first worker begins with what starts Spark, the second with what kills processes and waits for
-what follows, the third with the stores' servers and with what computes for long. Each takes its
-longest first, then the longest of what is left of the others'; the many short files come last. So
-two cores are rarely asked for two Sparks at once, rarely wait, and end together.
+what follows, the third with the stores' servers, the fourth with browsers and what computes for
+long. Each takes its longest first, then the longest of what is left of the others', Spark last; the
+many short files come behind that. So two cores are rarely asked for two Sparks at once, rarely
+wait, and end together.
 
 Invariant: a file is one worker's, so its module fixtures start once; and so are all files that
 share the session's `headgate up` or its Spark session, and those that share the stores' servers.
@@ -67,20 +68,24 @@ WAITING_S = {
     "tests/system/test_two_ingest_nodes.py": 8,
 }
 """What starts processes, kills some, and waits for leases to end."""
-COMPUTING_S = {
+STORES_S = {
     SHARED_SERVERS: 150,
     SHARED_MONGODB: 130,
     SHARED_PGOUTPUT: 60,
-    SHARED_BROWSER: 45,
+}
+"""What starts databases."""
+COMPUTING_S = {
+    SHARED_BROWSER: 80,
     "tests/sim/test_seeds.py": 40,
+    "tests/decide/coordination/test_elements.py": 30,
     "tests/lane/test_promise.py": 25,
     "tests/decide/coordination/test_half_decisions.py": 20,
     "tests/groups/test_hour.py": 20,
 }
-"""What starts databases, and what computes for long."""
-ROUGHLY_S = {**SPARK_S, **WAITING_S, **COMPUTING_S}
+"""What looks at pages, and what computes for long."""
+ROUGHLY_S = {**SPARK_S, **WAITING_S, **STORES_S, **COMPUTING_S}
 """Whatever isn't named takes less."""
-BEGINS_WITH = {"gw0": SPARK_S, "gw1": WAITING_S, "gw2": COMPUTING_S}
+BEGINS_WITH = {"gw0": SPARK_S, "gw1": WAITING_S, "gw2": STORES_S, "gw3": COMPUTING_S}
 
 
 def shared_by(nodeid: str) -> str:
@@ -106,7 +111,10 @@ class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         own = BEGINS_WITH.get(node.gateway.id, {})
-        chosen = max(self.workqueue, key=lambda one: (one in own, ROUGHLY_S.get(one, 0)))
+        chosen = max(
+            self.workqueue,
+            key=lambda one: (one in own, one not in SPARK_S, ROUGHLY_S.get(one, 0)),
+        )
         self.workqueue.move_to_end(chosen, last=False)
         super()._assign_work_unit(node)
 

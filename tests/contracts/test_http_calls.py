@@ -284,7 +284,7 @@ async def test_an_answer_that_is_larger_than_it_may_be_is_none_and_isnt_read() -
             return json_response({"keys": []})
 
         _, url = await network.serve(Route("GET", "/keys", answer), Route("GET", "/small", small))
-        calls = PooledCalls(max_answer_bytes=256 * 1024)
+        calls = PooledCalls(connect_timeout_s=WAIT_S, max_answer_bytes=256 * 1024)
         stack.push_async_callback(calls.close)
         with pytest.raises(errors.TooLarge):
             await calls.send("GET", f"{url}/keys", timeout_s=WAIT_S)

@@ -330,7 +330,7 @@ async def test_partitions_of_another_node_are_not_served(serve: Serve) -> None:
     pushed = Topology(1, (Topic("single", 1),), logs=(Owner(ref, "ingest-2", 1),))
     await served.adopt(pushed)
     with pytest.raises(NotNow, match="partition 0 of single has no owner here yet"):
-        await served.produce("single", {"document": {}})
+        await served.produce("single", {"document": {}}, request_timeout="500ms")
 
 
 async def test_a_refusal_of_the_coordinator_is_not_the_end(serve: Serve) -> None:

@@ -160,7 +160,7 @@ async def test_a_fenced_node_stops_serving_the_partition(writer: FaultyLogWriter
         await world.write(FLIGHTS, [event("a", key)], timeout_s=0.5)
     writer.failures.clear()
     with pytest.raises(NotNow, match="no owner here yet"):
-        await world.write(FLIGHTS, [event("a", key)], timeout_s=5)
+        await world.write(FLIGHTS, [event("a", key)], timeout_s=0.5)
     assert ref(FLIGHTS, 2) not in dict(world.partitions.heads())
 
 

@@ -20,6 +20,7 @@ TESTS = [
     "tests/system/test_executors.py::test_one",
     "tests/system/test_handoff.py::test_one",
     "tests/system/test_end_to_end.py::test_one[a@b]",
+    "tests/contracts/test_log_contract.py::test_one",
 ]
 
 
@@ -48,20 +49,30 @@ def scheduled(*workers: Worker) -> LongestFirst:
     return scheduler
 
 
-def test_one_worker_begins_with_spark_one_with_what_waits_and_one_with_what_computes() -> None:
-    workers = [Worker(SimpleNamespace(id=name)) for name in ("gw0", "gw1", "gw2")]
+def test_one_worker_begins_with_spark_others_with_what_waits_with_stores_and_computing() -> None:
+    workers = [Worker(SimpleNamespace(id=name)) for name in ("gw0", "gw1", "gw2", "gw3")]
     scheduled(*workers)
-    _, source, seeds, executors, handoff, end = TESTS
-    spark, waiting, computing = (worker.given for worker in workers)
+    _, source, seeds, executors, handoff, end, log = TESTS
+    spark, waiting, stores, computing = (worker.given for worker in workers)
     assert spark == [source, end, executors]
     assert waiting[0] == handoff
+    assert stores[0] == log
     assert computing[0] == seeds
+
+
+def test_who_has_nothing_to_begin_with_takes_what_starts_spark_last() -> None:
+    late = Worker(SimpleNamespace(id="gw9"))
+    scheduler = scheduled(late)
+    for test in late.given:  # which grows meanwhile
+        scheduler.mark_test_complete(late, TESTS.index(test))
+    placement, source, seeds, executors, handoff, end, log = TESTS
+    assert late.given == [log, seeds, handoff, placement, source, end, executors]
 
 
 def test_what_a_worker_that_dies_has_finished_keeps_nobody_from_the_rest() -> None:
     dies = Worker(SimpleNamespace(id="gw0"))
     scheduler = scheduled(dies)
-    _, source, _, executors, _, end = TESTS
+    _, source, _, executors, _, end, _ = TESTS
     for test in (source, end):
         scheduler.mark_test_complete(dies, TESTS.index(test))
     assert scheduler.remove_node(dies) == executors

@@ -198,7 +198,7 @@ async def test_status_is_the_coordinators_with_the_way_in_of_the_gateway_that_wa
 async def test_produce_without_an_ingest_node_is_not_now(world: World) -> None:
     url = f"{world.gateway.url}/v1/topics/flights/produce"
     message = world.client.post(url).header("content-type", "application/json")
-    answer = await message.body_bytes(b"{}").build().send()
+    answer = await message.body_bytes(b'{"request_timeout":"500ms"}').build().send()
     assert answer.status == 503
     assert (await answer.json())["error"]["code"] == "unreachable"
 
