@@ -137,6 +137,23 @@ async def test_whoever_changes_letters_changes_those_of_their_grant(
 
 
 @pytest.mark.parametrize("who", CHANGED)
+@pytest.mark.parametrize("what", ["retry", "delete"])
+@pytest.mark.parametrize("wanted", [MINE, THEIRS, OTHERS])
+async def test_what_is_excluded_is_in_no_sum_nor_place(
+    api: Api, who: str, what: str, wanted: int
+) -> None:
+    """Whoever may change some letters asks for others by what they guess of them."""
+    event = api.store.stored.letters[wanted].delivery
+    chosen = {"topic": event.topic, "key": event.key}
+    asked = {"filter": chosen, "limit": 1}
+    answer = await api.json(who, "POST", f"{BASE}/{what}", asked)
+    is_theirs = wanted in CHANGED[who]
+    seen = {"count": 1, "last_id": wanted, "more": True, "dry_run": False}
+    nothing = {"count": 0, "last_id": 0, "more": False, "dry_run": False}
+    assert answer == (seen if is_theirs else nothing)
+
+
+@pytest.mark.parametrize("who", CHANGED)
 @pytest.mark.parametrize(("method", "path"), [("POST", "/retry"), ("DELETE", "")])
 async def test_a_letter_that_is_excluded_is_not_there_to_be_changed(
     api: Api, who: str, method: str, path: str

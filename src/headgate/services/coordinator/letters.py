@@ -120,9 +120,9 @@ class LetterRoutes:
             return await self._store.find(query, after_id=after_id, limit=limit), 0
         seen: list[Letter] = []
         for _ in range(SCANS):
-            found = await self._store.find(query, after_id=after_id, limit=limit)
+            found = await self._store.find(query, after_id=after_id, limit=CHUNK)
             seen += [letter for letter in found if eyes.sees(letter)]
-            if len(found) < limit or len(seen) >= limit:
+            if len(found) < CHUNK or len(seen) >= limit:
                 return seen[:limit], 0
             after_id = found[-1].id
         return seen, after_id
@@ -184,15 +184,17 @@ class LetterRoutes:
         if selection.dry_run:
             count, more = await self._counted(eyes, query)
             return json_response(LettersChanged(count, 0, more=more, dry_run=True))
-        found = await self._store.find(query, after_id=selection.after, limit=selection.limit)
-        ids = await change([letter for letter in found if eyes.sees(letter)])
-        last_id = found[-1].id if found else selection.after
-        changed = LettersChanged(len(ids), last_id, more=len(found) == selection.limit)
+        found, scanned_id = await self._seen(
+            eyes, query, after_id=selection.after, limit=selection.limit
+        )
+        ids = await change(found)
+        last_id = scanned_id or (found[-1].id if found else selection.after)
+        more = bool(scanned_id) or len(found) == selection.limit
+        changed = LettersChanged(len(ids), last_id, more=more)
         if waits and asked_ms:
             left = await self._left_of(ids, asked_ms / 1_000)
             dead = [letter for letter in left if letter.state == "dead"]
-            mine = [letter for letter in found if eyes.sees(letter)]
-            stranded = [letter for letter in mine if self._is_stranded(letter)]
+            stranded = [letter for letter in found if self._is_stranded(letter)]
             errors = [one.error for one in dead] + [f"it {_is_nobodys(one)}" for one in stranded]
             changed = msgspec.structs.replace(
                 changed,
