@@ -15,7 +15,7 @@ import pytest
 from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.client.subscriber import Subscriber
 from headgate.config import Config
-from headgate.model.client_messages import Event
+from headgate.model.client_messages import Event, Resync
 from tests.explaining.world import SOON_S, TOPIC, ExplainWorld, always, is_away, played
 
 Situation = Callable[[ExplainWorld], Coroutine[Any, Any, None]]
@@ -58,7 +58,8 @@ async def its_letter_is_deleted(made: ExplainWorld) -> None:
     await made.letters_are("deleted", place)
     one = await made.told(place)
     assert one.status == "dead"
-    assert "hasn't been sent again: the letter was deleted" in one.why
+    assert "it became a dead letter at" in one.why
+    assert "hasn't been delivered since" in one.why
     assert (await made.explain(place)).outcome == "dead"
 
 
@@ -110,6 +111,22 @@ async def a_group_processes_what_it_gave_up(made: ExplainWorld) -> None:
     await asyncio.sleep(5.0)
     [group] = (await made.explain(place)).groups
     assert group.status == "processed"
+
+
+@situation
+async def a_group_is_told_to_go_past_what_it_has(made: ExplainWorld) -> None:
+    """Its consumer acknowledges the place up to which it was told to resync."""
+    consumer = await made.join()
+    await made.produce(n=1)
+    last = await made.produce(n=2)
+    await made.leave("g")
+    await made.reset_group("latest")
+    [group] = (await made.explain(last)).groups
+    assert (group.status, "or where a reset wants it" in group.why) == ("no_consumer", True)
+    consumer = await made.join()
+    assert isinstance(await anext(consumer), Resync)
+    [group] = (await made.explain(last)).groups
+    assert group.status == "skipped"
 
 
 # --- resets --------------------------------------------------------------------------------------

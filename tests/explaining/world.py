@@ -29,6 +29,7 @@ from headgate.model.delivery import DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.model.event import Event as NewEvent
 from headgate.model.event import Op, PartitionRef
 from headgate.model.explain_api import DryRun, ExplainedSubscription, Explanation
+from headgate.model.groups_api import GroupReset, ResetGroup
 from headgate.model.letters_api import LettersChanged, LetterSelection
 from headgate.services.gateway.subscriptions.live import LiveSubscription
 from headgate.tasks import Crew
@@ -179,6 +180,11 @@ class ExplainWorld:
         async with self.cluster.http(self.url) as client:
             await client.post(path, ResetPartition(to, resync), ResetAnswer)
         await asyncio.sleep(20.0)  # until a lane reads it again
+
+    async def reset_group(self, to: str, group: str = "g") -> None:
+        async with self.cluster.http(self.url) as client:
+            await client.post(f"/v1/groups/{TOPIC}/{group}/reset", ResetGroup(to), GroupReset)
+        await asyncio.sleep(SOON_S)
 
     # --- gateways --------------------------------------------------------------------------------
 

@@ -127,16 +127,16 @@ def _told(
                 f"{owner.node_id}, which owns it, has it open"
             )
         return "no_consumer", (
-            f"no consumer has target {number} of the group, which has this key: whether it was "
-            "processed before isn't known here; if not, whoever takes the target over gets it from "
-            "the log"
+            f"no consumer has target {number} of the group, which has this key: whoever takes it "
+            "over goes on in the log behind what was processed, or where a reset wants it; "
+            f"headgate group describe {group.topic} {group.name} says how far that is"
         )
     if facts.seq <= standing.start and facts.seq > standing.acknowledged:
         return "before", f"the group, or its owner, began after seq {standing.start}"
+    if standing.left_out is not None:  # whose place the consumer may have in hand, too
+        return "skipped", f"its consumer was told to resync ({standing.left_out.reason})"
     if standing.unacknowledged:
         return "in_hand", f"target {number}'s consumer has it, and hasn't acknowledged it"
-    if standing.left_out is not None:
-        return "skipped", f"its consumer was told to resync ({standing.left_out.reason})"
     if facts.seq <= standing.acknowledged:
         return "processed", (
             f"target {number} has processed everything of {facts.ref} up to seq "

@@ -217,8 +217,7 @@ def _missed(subscription: Subscription, standing: Whereabouts, facts: Facts) -> 
 def dead_before_told(ending: Attempt) -> str:
     error = f" ({ending.error})" if ending.error else ""
     return (
-        f"it became a dead letter at {clock(ending.at_ms)}{error}, and hasn't been sent again: the "
-        "letter was deleted, or is older than routing.dlq.max_age, or isn't for you to see"
+        f"it became a dead letter at {clock(ending.at_ms)}{error}, and hasn't been delivered since"
     )
 
 
