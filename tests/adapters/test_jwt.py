@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 from headgate.adapters.jwt import (
     ASK_AGAIN_S,
     ASK_TIMEOUT_S,
+    AWAY_S,
     REFRESH_WAIT_S,
     JwtRules,
     JwtVerifier,
@@ -316,8 +317,28 @@ async def _hanging() -> None:
         began_s = asyncio.get_running_loop().time()
         assert await checks.verified(signed("ES256"))
         waited_s.append(asyncio.get_running_loop().time() - began_s)
-        await asyncio.sleep(ASK_TIMEOUT_S)
+        await asyncio.sleep(ASK_TIMEOUT_S + 1.0)
     assert waited_s == pytest.approx([REFRESH_WAIT_S, 0.0, 0.0, 0.0], abs=0.01)
+    await checks.close()
+
+
+def test_a_key_that_was_withdrawn_while_the_issuer_was_away_counts_no_more_when_it_is_back() -> (
+    None
+):
+    run_virtual(_withdrawn_meanwhile())
+
+
+async def _withdrawn_meanwhile() -> None:
+    issuer = Issuer(KEYS["ES256"])
+    checks = verifier(issuer, machine=by_the_loop(), refresh_s=10.0)
+    assert await checks.verified(signed("ES256"))
+    issuer.is_away = True
+    await asyncio.sleep(11.0)
+    assert await checks.verified(signed("ES256"))
+    issuer.is_away, issuer.body = False, public(KEYS["RS256"])
+    await asyncio.sleep(AWAY_S + 1.0)
+    with pytest.raises(Unauthorized):
+        await checks.verified(signed("ES256"))
     await checks.close()
 
 

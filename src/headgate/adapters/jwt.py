@@ -37,6 +37,8 @@ ASK_AGAIN_S = 1.0
 ASK_TIMEOUT_S = 5.0
 REFRESH_WAIT_S = 1.0
 """So long whoever has a key that is known waits for whether it still counts."""
+AWAY_S = 5.0
+"""So long after nothing came of it nobody waits for that: it is asked all the same."""
 KEYS_BYTES = 256 * 1024
 KEYS_MAX = 64
 KEY_KINDS: Mapping[str, str] = {"HS256": "oct", "RS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
@@ -88,8 +90,8 @@ class JwtVerifier:
         self._fetched: list[jwk.Key] = []
         self._fetched_s = -math.inf
         self._asked_s = -math.inf
-        self._is_away = False
-        """Whether nothing came of it when the issuer was last asked."""
+        self._failed_s = -math.inf
+        """When nothing came of the last question, if that is so."""
         self._crew = Crew("jwt")
         self._asking: asyncio.Task[None] | None = None
 
@@ -133,11 +135,11 @@ class JwtVerifier:
             asked = self._asked()
             await asyncio.shield(asked)
             known = self._known(header)
-            if self._is_away and not known:
+            if self._failed_s > -math.inf and not known:
                 raise NotNow("the issuer's keys can't be fetched at the moment; try again")
         elif self._machine.monotonic_s() - self._fetched_s > self._rules.refresh_s:
             asked = self._asked()
-            if not self._is_away:
+            if self._machine.monotonic_s() - self._failed_s > AWAY_S:
                 await asyncio.wait([asked], timeout=REFRESH_WAIT_S)
         return self._known(header)
 
@@ -159,11 +161,11 @@ class JwtVerifier:
             answer = await self._calls.send("GET", self._rules.jwks_url, timeout_s=ASK_TIMEOUT_S)
             self._fetched = _keys_in_answer(answer)
         except HeadgateError as error:
-            self._is_away = True
+            self._failed_s = self._machine.monotonic_s()
             url, why = self._rules.jwks_url, without_passwords(str(error))
             log.warning(LogLine.KEYS_NOT_FETCHED, url=without_passwords(url), error=why)
         else:
-            self._is_away = False
+            self._failed_s = -math.inf
             self._fetched_s = self._asked_s
 
     # --- the claims ------------------------------------------------------------------------------
