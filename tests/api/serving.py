@@ -78,6 +78,7 @@ def routes_of_gateway() -> list[Route]:
         coordinator_url=nothing,
         ingest_urls=nothing,
         knows=nothing,
+        is_unheard=nothing,
         health=nothing,
         metrics=nothing,
         collect=nothing,

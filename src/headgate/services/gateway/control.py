@@ -33,6 +33,11 @@ class Control:
     def connected(self) -> bool:
         return self._session is not None and self._session.connected
 
+    @property
+    def is_unheard(self) -> bool:
+        """Whether it remembers what there is, and no coordinator has heard that yet."""
+        return self.topology.generation > 0 and not self.connected
+
     def is_there(self, *, within_s: float) -> bool:
         """Whether the coordinator is connected and was heard lately."""
         if self._session is None or not self._session.connected:

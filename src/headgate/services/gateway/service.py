@@ -203,6 +203,7 @@ class Gateway:
             coordinator_url=self._coordinator_url,
             ingest_urls=self._ingest_urls,
             knows=lambda name: self._control.topology.topic(name) is not None,
+            is_unheard=lambda: self._control.is_unheard,
             health=self._health,
             metrics=self._metrics,
             collect=self._collect,

@@ -87,7 +87,8 @@ TICKET = Parameter("ticket", "From POST /v1/tickets, for pages whose EventSource
 
 class PublicRoutes:
     """`ingest_urls` names the nodes to produce to, by topic and request, the first one first;
-    `knows` says whether this gateway has heard of a topic, and not of its end; `crew` owns what
+    `knows` says whether this gateway has heard of a topic, and not of its end, `is_unheard` whether
+    it remembers what the coordinator may have to hear from it; `crew` owns what
     looks at the system for those who watch it."""
 
     def __init__(
@@ -98,6 +99,7 @@ class PublicRoutes:
         coordinator_url: Callable[[], str],
         ingest_urls: Callable[[str, bytes], Sequence[str]],
         knows: Callable[[str], bool],
+        is_unheard: Callable[[], bool],
         health: Callable[[], Health],
         metrics: GatewayMetrics,
         collect: Callable[[], None],
@@ -115,6 +117,7 @@ class PublicRoutes:
         self._forwarder = forwarder
         self._leader = LeaderCalls(forwarder, coordinator_url, timeout_s=COORDINATOR_TIMEOUT_S)
         self._producing = Producing(forwarder, ingest_urls=ingest_urls, knows=knows)
+        self._is_unheard = is_unheard
         self._health = health
         self._metrics = metrics
         self._collect = collect
@@ -142,7 +145,15 @@ class PublicRoutes:
         own = self._own
         return [
             Route("GET", "/v1/topics", ask, "List the topics.", response=TopicList),
-            Route("POST", "/v1/topics", ask, "Create a topic.", CreateTopic, TopicInfo, status=201),
+            Route(
+                "POST",
+                "/v1/topics",
+                self._create_topic,
+                "Create a topic.",
+                CreateTopic,
+                TopicInfo,
+                status=201,
+            ),
             Route("GET", "/v1/topics/{name}", ask, "Describe a topic.", response=TopicInfo),
             Route("DELETE", "/v1/topics/{name}", ask, "Delete a topic.", status=204),
             Route(
@@ -374,6 +385,16 @@ class PublicRoutes:
         return json_response(Ticket(ticket, lasts_ms), 201)
 
     # --- passed on -------------------------------------------------------------------------------
+
+    async def _create_topic(self, request: Request) -> Response:
+        """Not ahead of what this gateway remembers: a coordinator that has lost its state believes
+        nobody any more once it has created something."""
+        if self._is_unheard():
+            raise errors.NotNow(
+                "this gateway has lost the coordinator, which has to hear from it what there is "
+                "before anything new comes; try again in a moment"
+            )
+        return await self._leader.forward(request)
 
     async def _status(self, request: Request) -> Response:
         """Whoever asks here is welcome here, and not all at the same gateway."""
