@@ -15,6 +15,7 @@ import pytest
 
 from headgate.adapters.memory.letters import MemoryLetterStore
 from headgate.errors import Fenced
+from headgate.lane.delivery.pipelines import BEHIND_ALL
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.groups import Group, group_of
@@ -287,6 +288,7 @@ async def test_revived_letters_come_by_id_page_by_page(letters: Opened) -> None:
     assert await found(FURTHER, OTHER, REF, limit=2) == ids[:2]
     assert await found(FURTHER, OTHER, REF, after_id=ids[1], limit=9) == ids[2:]
     assert await found(OTHER) == await ids_of(store, LetterQuery(state="parked", gateway_id="g2"))
+    assert await found(FURTHER, OTHER, REF, after_id=BEHIND_ALL) == []
     assert await found() == []
 
 
