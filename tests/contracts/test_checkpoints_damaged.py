@@ -32,7 +32,8 @@ async def _embedded(location: str) -> None:
 async def _etcd(location: str) -> None:
     connection = etcd_connection(location)
     key = connection.key("checkpoints", REF.topic, REF.partition)
-    await connection.run(lambda client: client.put(key, b'{"epoch'), what="spoiling it")
+    spoilt = b'{"epoch":1,"window":0,"attempt":0,"settled":7,"stopped":"\xff"}'
+    await connection.run(lambda client: client.put(key, spoilt), what="spoiling it")
     await connection.close()
 
 

@@ -104,7 +104,15 @@ async def test_a_letter_has_failed_when_its_file_is_deleted_before_it_is_committ
     assert await seqs_on_disk(folder) == [2]
 
 
-@pytest.mark.parametrize("spoilt", ["delivery = x'7b00'", "error = CAST(x'fffe' AS TEXT)"])
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        "delivery = x'7b00'",
+        "delivery = unhex(replace(hex(delivery), hex('flights'), 'E6' || hex('lights')))",
+        "error = CAST(x'fffe' AS TEXT)",
+    ],
+    ids=["no letter", "a flipped bit", "no text"],
+)
 async def test_a_damaged_letter_is_a_failure_of_the_store_and_keeps_only_its_own_partition(
     store: EmbeddedLetterStore, folder: DataFolder, spoilt: str
 ) -> None:

@@ -381,21 +381,29 @@ async def test_a_filter_that_fails_on_an_event_is_no_match_and_counted() -> None
     assert world.gateways.batches == []
 
 
-@on_virtual_time
-async def test_a_document_that_nobody_can_represent_stops_nothing() -> None:
-    world = LaneWorld()
-    world.start()
-    await world.subscribed(
-        everything("all"), Subscription("some", "gateway-2", TOPIC, "number >= 0")
-    )
-    world.append(1)
-    world.log.append(b'{"number": 1e999}')
-    world.append(1)
-    await settle_down(1)
-    assert world.gateways.seqs("gateway-1") == [1, 2, 3]
-    assert world.gateways.seqs("gateway-2") == [1, 3]
-    await world.ended()
-    assert world.position() == 3
+@pytest.mark.parametrize(
+    "document",
+    [b'{"number": 1e999}', b'{"number": ' + b"[" * 5_000 + b"]" * 5_000 + b"}"],
+    ids=["number", "depth"],
+)
+def test_a_document_that_nobody_can_represent_stops_nothing(document: bytes) -> None:
+    @on_virtual_time
+    async def scenario() -> None:
+        world = LaneWorld()
+        world.start()
+        await world.subscribed(
+            everything("all"), Subscription("some", "gateway-2", TOPIC, "number >= 0")
+        )
+        world.append(1)
+        world.log.append(document)
+        world.append(1)
+        await settle_down(1)
+        assert world.gateways.seqs("gateway-1") == [1, 2, 3]
+        assert world.gateways.seqs("gateway-2") == [1, 3]
+        await world.ended()
+        assert world.position() == 3
+
+    scenario()
 
 
 @on_virtual_time

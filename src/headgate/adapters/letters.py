@@ -10,6 +10,7 @@ import msgspec
 
 from headgate.errors import StorageFailed
 from headgate.model.delivery import Delivery
+from headgate.model.event import UNDECODABLE
 
 encoded = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Delivery).decode
@@ -20,7 +21,7 @@ def decoded(content: bytes, *, redelivery: bool) -> Delivery:
     their order. Raises StorageFailed for what a store has damaged."""
     try:
         delivery = _decode(content)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise StorageFailed(
             f"a letter is damaged ({error}); restore the store of letters from a copy"
         ) from error

@@ -161,6 +161,16 @@ def test_a_document_nobody_can_read_concerns_only_those_without_a_filter() -> No
     )
 
 
+async def test_a_document_too_deep_to_be_decoded_stops_nobody_who_reads_the_log(
+    world: World,
+) -> None:
+    world.log.append(b'{"n": ' + b"[" * 5_000 + b"]" * 5_000 + b"}")
+    world.log.append({"n": 1})
+    one = await world.websocket(where="n == 1", from_="earliest")
+    assert (await one.next())["type"] == "subscribed"
+    assert (await one.next())["seq"] == 2
+
+
 async def test_a_filter_on_the_records_key_holds_in_a_broadcast_and_in_the_log(
     world: World,
 ) -> None:

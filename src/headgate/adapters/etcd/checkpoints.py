@@ -148,7 +148,7 @@ def _ref(key: bytes, folder: bytes) -> PartitionRef:
 def _decoded(found: aetcd.KeyValue) -> Checkpoint:
     try:
         return msgspec.json.decode(found.value, type=Checkpoint)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         key = found.key.decode(errors="replace")
         raise NoPosition(
             f"etcd's key {key} holds something that is no position; delete it to start over",

@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from headgate.decide.produce.admission import nesting_exceeds
+
 SESSION: Mapping[str, str] = {
     "client_encoding": "UTF8",
     "datestyle": "ISO, MDY",
@@ -22,6 +24,9 @@ SESSION: Mapping[str, str] = {
     "bytea_output": "hex",
 }
 """What the converters here rely on."""
+DEEPEST = 500
+"""Levels of JSON: no producer's document has more (`ingest.max_depth`), and everybody can read as
+many."""
 PLAIN_NUMBER_MOST = 300
 """A number of more digits is more than what others take for one (1.8e308), so it is a text."""
 
@@ -79,6 +84,8 @@ def json(value: bytes) -> bytes:
 
 
 def _is_readable(value: bytes) -> bool:
+    if nesting_exceeds(value, DEEPEST):
+        return False
     try:
         _from_json(value)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -17,7 +17,7 @@ from headgate.decide.filter.record_fields import with_record_fields
 from headgate.errors import Forbidden
 from headgate.model.access import EVERY, Action, Principal
 from headgate.model.delivery import Delivery
-from headgate.model.event import WHOLE_COLLECTION, Record
+from headgate.model.event import UNDECODABLE, WHOLE_COLLECTION, Record
 from headgate.model.letters import Letter
 from headgate.model.topology import Topology
 
@@ -44,7 +44,7 @@ def shows(shown: Filter | None, document: bytes, key: str | None, collection: st
         return True
     try:
         decoded = with_record_fields(_decode(document), key, collection)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return False
     return shown.matches(decoded)
 

@@ -18,7 +18,7 @@ from headgate.decide.filter.plan import Filter
 from headgate.decide.filter.record_fields import KEY_FIELD, with_record_fields
 from headgate.decide.produce.headers import decoded
 from headgate.model.browse_api import MASKED, BrowsedRecord
-from headgate.model.event import WHOLE_COLLECTION, Record
+from headgate.model.event import UNDECODABLE, WHOLE_COLLECTION, Record
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -47,7 +47,7 @@ class Masks:
     def _without(self, raw: bytes, names: set[str]) -> bytes:
         try:
             document = _decode(raw)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             # It has a number that nobody can represent, so what is in it can't be told apart.
             names.update(self._paths)
             return _encode(MASKED)
@@ -94,7 +94,7 @@ class Wanted:
             return True
         try:
             document = _decode(shown.document)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return None
         return self.matches.evaluate(with_record_fields(document, shown.key, shown.collection))
 

@@ -24,7 +24,7 @@ from headgate.decide.filter.values import MISSING
 from headgate.decide.groups.targets import Shard, belongs
 from headgate.decide.matching.explain import explain
 from headgate.model.browse_api import MASKED
-from headgate.model.event import WHOLE_COLLECTION, Record
+from headgate.model.event import UNDECODABLE, WHOLE_COLLECTION, Record
 from headgate.model.explain_api import (
     VALUE_CHARS_MAX,
     ExplainedCondition,
@@ -197,5 +197,5 @@ def _kind(value: object) -> str:
 def _decoded(document: bytes) -> object:
     try:
         return _decode(document)
-    except msgspec.DecodeError:
-        return None  # JSON, with a number that nobody can represent: it matches nothing
+    except UNDECODABLE:
+        return None  # it matches nothing

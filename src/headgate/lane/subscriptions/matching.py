@@ -17,7 +17,7 @@ from headgate.decide.filter.record_fields import with_record_fields
 from headgate.lane.positions.partition import SourcePartition
 from headgate.lane.subscriptions.adopted import Adopted
 from headgate.model.delivery import Delivery, record_of
-from headgate.model.event import WHOLE_COLLECTION, Op, Record
+from headgate.model.event import UNDECODABLE, WHOLE_COLLECTION, Op, Record
 
 NOBODY: dict[str, tuple[str, ...]] = {}
 
@@ -107,10 +107,10 @@ class Matching:
         }
 
     def _decoded(self, document: bytes) -> object:
-        """The document, or None for one that is JSON but holds a number nobody can represent."""
+        """The document, or None for one that can't be decoded."""
         try:
             return decode_document(document)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             self.filter_errors += 1
             return None
 

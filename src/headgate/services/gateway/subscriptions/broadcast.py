@@ -20,6 +20,7 @@ from headgate.decide.filter.record_fields import with_record_fields
 from headgate.decide.matching.index import MatchIndex
 from headgate.decide.pacing import Pace
 from headgate.model.delivery import Delivery, record_of
+from headgate.model.event import UNDECODABLE
 from headgate.model.subscription import Subscription
 from headgate.ports.machine import Machine
 
@@ -130,7 +131,7 @@ def _wanted_by(index: MatchIndex, delivery: Delivery) -> list[str]:
             document = with_record_fields(
                 decode_document(delivery.document), delivery.key, delivery.collection
             )
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             document = None  # it matches whoever has no filter, as it does in a lane
     matched = index.match(record_of(delivery), document).by_gateway
     return [name for ids in matched.values() for name in ids]

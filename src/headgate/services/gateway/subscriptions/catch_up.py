@@ -25,7 +25,7 @@ from headgate.decide.filter.plan import Filter
 from headgate.decide.filter.record_fields import with_record_fields
 from headgate.decide.groups.targets import belongs
 from headgate.decide.pacing import Pace
-from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
+from headgate.model.event import UNDECODABLE, WHOLE_COLLECTION, PartitionRef, Record
 from headgate.ports.log import LogReader
 from headgate.ports.machine import Machine
 from headgate.services.gateway.subscriptions.live import LiveSubscription
@@ -213,10 +213,10 @@ class CatchUp:
         return verdict
 
     def _decoded(self, document: bytes) -> object:
-        """None for one that is JSON but holds a number nobody can represent."""
+        """None for one that can't be decoded."""
         try:
             return _decode(document)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             self.filter_errors += 1
             return None
 
