@@ -602,7 +602,8 @@ CONTRASTS = """() => {
 
 
 CUT_OFF = """() => {
-  const seen = [...document.querySelectorAll("main .virtual-head .cell, main .cell .state")];
+  const cells = [".virtual-head .cell", ".cell .state", ".cell.when"].map((one) => `main ${one}`);
+  const seen = [...document.querySelectorAll(cells.join())];
   const cut = seen.filter((one) => {
     if (!one.checkVisibility()) return false;
     const cell = one.closest(".cell");
@@ -613,7 +614,7 @@ CUT_OFF = """() => {
   const isBeyond = left < 0 || right > document.documentElement.clientWidth;
   return [...cut, ...(isBeyond ? [here] : [])].map((one) => one.textContent);
 }"""
-"""Headings, states and the tab of the page that is shown; what is in a table may be long."""
+"""Headings, states, times and the tab of the page that is shown; what is in a table may be long."""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

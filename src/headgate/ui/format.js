@@ -46,6 +46,16 @@ export function clock(ms, now = Date.now()) {
   return then.toDateString() === new Date(now).toDateString() ? time : `${day(then)} ${time}`;
 }
 
+/** ["14:03:21"] today, else a date and, in the same year, a time of day: for where little fits. */
+export function brief(ms, now = Date.now()) {
+  const then = new Date(ms);
+  const today = new Date(now);
+  const time = then.toLocaleTimeString("en-GB");
+  if (then.toDateString() === today.toDateString()) return [time];
+  if (then.getFullYear() !== today.getFullYear()) return [day(then)];
+  return [day(then).slice(5), time.slice(0, 5)];
+}
+
 /** 2026-01-31 14:03:21.123 with the zone's offset */
 export function instant(ms) {
   const then = new Date(ms);

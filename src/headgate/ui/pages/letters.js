@@ -2,9 +2,9 @@
 
 import { get, post } from "../api.js";
 import { h, replace, text } from "../dom.js";
-import { clock, count, cut, duration, instant, plural, visible } from "../format.js";
+import { count, cut, duration, instant, plural, visible } from "../format.js";
 import { confirmed, failed, showDialog } from "../parts/dialogs.js";
-import { button, card, field, select, stateOf, Table } from "../parts/pieces.js";
+import { button, card, field, select, stateOf, Table, when } from "../parts/pieces.js";
 import { VirtualList } from "../parts/virtual_list.js";
 import { may } from "../session.js";
 import { recordView } from "./records.js";
@@ -108,7 +108,7 @@ export function open({ query }) {
     return [
       letter.state === "dead" && may("write:letters") ? box : "",
       String(letter.id),
-      clock(letter.at_ms),
+      when(letter.at_ms),
       letter.reason,
       whose(letter),
       `${letter.topic}:${letter.partition}:${letter.seq}`,
@@ -200,7 +200,7 @@ export function open({ query }) {
 }
 
 function inputsOf(query) {
-  const text = (name, props) => h("input", { name, value: query.get(name) ?? "", autocomplete: "off", size: "8", ...props });
+  const text = (name, props) => h("input", { name, value: query.get(name) ?? "", autocomplete: "off", size: "6", ...props });
   return {
     state: select("state", [["dead", "dead"], ["parked", "parked"]], query.get("state") ?? "dead"),
     reason: select("reason", [["", "any"], ...REASONS.map((one) => [one, one])], query.get("reason") ?? ""),

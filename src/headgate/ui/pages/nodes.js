@@ -31,7 +31,7 @@ export function open() {
     columns: [
       { title: "Lane", cell: (one) => `${one.router} / ${one.lane}` },
       { title: "Window", about: "A lane reads for one window after the other; this is its number", class: "number roomy", cell: (one) => count(one.window) },
-      { title: "Partitions", class: "number", cell: (one) => count(one.partitions) },
+      { title: "Partitions", class: "number roomy", cell: (one) => count(one.partitions) },
       { title: "Read", class: "number roomy", cell: (one) => short(one.read) },
       { title: "Matched", class: "number roomy", cell: (one) => short(one.matched) },
       { title: "Delivered", class: "number", cell: (one) => short(one.delivered) },
@@ -47,7 +47,7 @@ export function open() {
       { title: "Gateway", cell: (one) => h("b", null, one.id) },
       { title: "Subscribers", class: "number", cell: (one) => count(one.subscribers) },
       { title: "Waiting for them", class: "number", cell: (one) => count(one.depth) },
-      { title: "Sent", class: "number", cell: (one) => short(one.sent) },
+      { title: "Sent", class: "number roomy", cell: (one) => short(one.sent) },
       { title: "Held", about: "Subscribers that get nothing until the coordinator knows them again", class: "number roomy", cell: (one) => count(one.held) },
     ],
   });
@@ -93,8 +93,8 @@ function holds(node) {
 }
 
 function nodeState(node) {
-  const late = node.state === "lost" ? `, last heard ${duration(node.last_seen_ms_ago)} ago` : "";
-  const left = node.state === "draining" && node.partitions ? `, ${count(node.partitions)} left` : "";
+  const late = node.state === "lost" ? ` last heard ${duration(node.last_seen_ms_ago)} ago` : "";
+  const left = node.state === "draining" && node.partitions ? ` ${count(node.partitions)} left` : "";
   return h("span", null, stateOf(node.state), late, left);
 }
 

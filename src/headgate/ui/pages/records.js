@@ -3,9 +3,9 @@
 import { Failure, get, path } from "../api.js";
 import { h, replace, text } from "../dom.js";
 import { write } from "../exact_json.js";
-import { clock, count, cut, instant, plural, size, visible } from "../format.js";
+import { count, cut, instant, plural, size, visible } from "../format.js";
 import { showDialog, failed } from "../parts/dialogs.js";
-import { button, facts, field, select } from "../parts/pieces.js";
+import { button, facts, field, select, when } from "../parts/pieces.js";
 import { explanationView } from "../parts/explanation.js";
 import { jsonView } from "../parts/json_view.js";
 import { VirtualList } from "../parts/virtual_list.js";
@@ -294,7 +294,7 @@ function previewOf(record) {
 
 function row(record) {
   return [
-    clock(record.time_ms),
+    when(record.time_ms),
     `${record.partition}:${record.seq}`,
     record.op,
     record.key === undefined ? "–" : h("bdi", null, visible(cut(record.key, 100))),

@@ -1,6 +1,7 @@
 // What several pages show alike.
 
 import { h, keyed, text } from "../dom.js";
+import { brief, instant } from "../format.js";
 
 const MARKS = { good: "✓", warn: "!", bad: "✕", busy: "↻", idle: "–", advice: "i" };
 
@@ -35,6 +36,14 @@ export const KINDS = {
 
 export function stateOf(word) {
   return state(word, KINDS[word] ?? "idle");
+}
+
+/** When something in a list was: pointing at it says it to the millisecond. */
+export function when(ms) {
+  const [first, time] = brief(ms);
+  if (first.includes(":")) return h("span", { title: instant(ms) }, first);
+  const more = time ? h("span", { class: "roomy" }, ` ${time}`) : null;
+  return h("span", { class: "dated", title: instant(ms) }, first, more);
 }
 
 /** A part of a page with a heading; `tools` stand beside it. */
