@@ -12,7 +12,7 @@ import pytest
 from headgate.cli.output import await_
 
 SOON_S = 0.1
-LONG_S = 10.0
+LONG_S = 60.0
 
 
 def interrupt_this_thread() -> None:

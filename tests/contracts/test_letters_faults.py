@@ -38,7 +38,7 @@ from tests.servers.process import free_port
 REF = PartitionRef("flights", 0)
 HELD = {REF: Fence(1)}
 EVERYTHING = LetterQuery(state=None)
-SOON_S = 10.0
+SOON_S = 30.0
 
 
 def letter(seq: int, *, size_bytes: int = 10) -> NewLetter:

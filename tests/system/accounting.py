@@ -14,6 +14,7 @@ from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.system.cluster import Cluster
 from tests.system.harness import Command, until
 from tests.system.traffic import Receiver, Traffic
 
@@ -21,7 +22,9 @@ ENDS = ("acknowledged", "parked", "dead", "released", "unmatched", "skipped")
 """What may become of a record."""
 BEFORE_S = 1.5
 SLACK_S = 0.2
-"""For a machine that others use too."""
+HOPS = 4
+"""Processes that an event goes through behind the one that acknowledges it, ours included: on a
+machine that others use too each may wait for its turn as long as that one did."""
 
 
 class Running(Protocol):
@@ -62,6 +65,18 @@ def accounted_for(running: Running, topic: str, produced: int) -> dict[str, int]
     assert sum(found[end] for end in ENDS) == found["settled"] == found["appended"], found
     assert found["appended"] == produced, found
     return found
+
+
+def takes_its_leave(cluster: Cluster, node_id: str) -> None:
+    """Wait until `node_id` is gone, because it has said so: one that ends without a word is shown
+    as lost until its lease has ended."""
+
+    def is_gone() -> bool:
+        node = cluster.nodes().get(node_id)
+        assert node is None or node["state"] != "lost", f"{node_id} has kept its lease"
+        return node is None
+
+    until(is_gone, f"the lease of {node_id} is given back")
 
 
 def letters(url: str, state: str) -> list[dict[str, Any]]:
@@ -126,7 +141,10 @@ def _kept_pace(
     until(lambda: len(traffic.latencies_s(one, begun_s, over_s)) >= sent, "all of that came")
     before_s = _p99(traffic.latencies_s(one, begun_s, wrong_s))
     during_s = _p99(traffic.latencies_s(one, wrong_s, over_s))
-    assert during_s <= 2 * before_s + SLACK_S, f"p99 {during_s:.3f} s, {before_s:.3f} s before"
+    busy_s = HOPS * traffic.longest_answer_s(wrong_s, over_s)
+    assert during_s <= 2 * before_s + SLACK_S + busy_s, (
+        f"p99 {during_s:.3f} s, {before_s:.3f} s before, {busy_s:.3f} s for a busy machine"
+    )
 
 
 def _p99(latencies_s: list[float]) -> float:

@@ -76,6 +76,7 @@ class Traffic:
         self.at_once = AT_ONCE
         self.acknowledged: list[int] = []
         self.sent_at_s: list[float] = []
+        self._requests: list[tuple[float, float]] = []
 
     def __enter__(self) -> Self:
         cluster = self._cluster
@@ -122,12 +123,14 @@ class Traffic:
     def _send(self, producer: SyncProducer) -> None:
         first = len(self.acknowledged)
         numbers = range(first, first + self.at_once)
-        self.sent_at_s += [time.monotonic()] * len(numbers)
+        sent_at_s = time.monotonic()
+        self.sent_at_s += [sent_at_s] * len(numbers)
         events = [OutgoingEvent({"n": number}, key=f"k{number % self._keys}") for number in numbers]
         for outcome in producer.send_many(self.topic, events):
             if isinstance(outcome, HeadgateError):
                 raise outcome
         self.acknowledged += numbers
+        self._requests.append((sent_at_s, time.monotonic() - sent_at_s))
 
     @property
     def subscriber(self) -> Command:
@@ -138,11 +141,10 @@ class Traffic:
     def delivered(self) -> list[str]:
         return self.subscriber.out.lines
 
-    def flows(self, timeout_s: float = 60.0) -> float:
-        """Wait until an event that is sent from now on arrives; returns how long that took."""
-        begun_s, sent = time.monotonic(), len(self.acknowledged)
+    def flows(self, timeout_s: float = 60.0) -> None:
+        """Wait until an event that is sent from now on arrives."""
+        sent = len(self.acknowledged)
         self._await(lambda: len(self.delivered) > sent + 5, "flows", timeout_s)
-        return time.monotonic() - begun_s
 
     def goes_on(self, count: int) -> None:
         """Wait until so many more are sent."""
@@ -188,6 +190,11 @@ class Traffic:
     @property
     def own(self) -> Receiver:
         return Printed(self.subscriber)
+
+    def longest_answer_s(self, begun_s: float, ended_s: float) -> float:
+        """How long a request that was sent between the two took to be acknowledged, at most."""
+        answers_s = [took_s for at_s, took_s in self._requests if begun_s <= at_s < ended_s]
+        return max(answers_s, default=0.0)
 
     def latencies_s(self, receiver: Receiver, begun_s: float, ended_s: float) -> list[float]:
         """How long each event that was sent between the two took to get there."""
