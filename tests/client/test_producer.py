@@ -254,7 +254,7 @@ async def test_a_document_that_is_no_json_is_refused_before_it_is_sent(
 
 
 async def test_nothing_at_the_address_is_said_in_a_sentence(unused_tcp_port: int) -> None:
-    options = ProducerOptions(deadline_s=0.1, backoff_first_s=0.01)
+    options = ProducerOptions(deadline_s=1.0, backoff_first_s=0.01)
     async with Producer(f"http://127.0.0.1:{unused_tcp_port}", options) as producer:
         with pytest.raises(PeerUnreachable, match="start it with `headgate up`"):
             await producer.send("flights", {})

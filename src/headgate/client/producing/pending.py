@@ -18,8 +18,8 @@ from headgate.model.api import ProduceEvent
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
     """`deadline_s` is how long a call tries before it gives up, retries included; `hops` is how
-    often an event may be redirected before that counts as a failure. `again`: another producer may
-    have sent the events before, whose outcome nobody knows: they are looked for everywhere."""
+    often an event follows a redirect at once, before it waits for that. `again`: another producer
+    may have sent the events before, whose outcome nobody knows: they are looked for everywhere."""
 
     linger_s: float = 0.002
     batch_events: int = 500

@@ -316,11 +316,26 @@ class TopicStream:
                 for pending, answer in zip(left, answers, strict=True)
                 if self._stays(pending, answer, again_s, deadline_s)
             ]
+            if wandering_s := max((self._wandering_s(pending) for pending in left), default=0.0):
+                await self._pause(wandering_s)
             if not left or self._is_outdated() or any(self._strays(one, way) for one in left):
                 break
-            await asyncio.sleep(backoff_s * (0.5 + 0.5 * self._machine.jitter()))
-            backoff_s = min(backoff_s * 2, self._options.backoff_max_s)
+            if not wandering_s:
+                await self._pause(backoff_s)
+                backoff_s = min(backoff_s * 2, self._options.backoff_max_s)
         return left
+
+    async def _pause(self, at_most_s: float) -> None:
+        await asyncio.sleep(at_most_s * (0.5 + 0.5 * self._machine.jitter()))
+
+    def _wandering_s(self, pending: Pending) -> float:
+        """How long to wait before `pending` is sent where the last node said: not at all, until it
+        was sent on so often that nodes seem to take each other for its owner. While a partition
+        changes hands they do, until the slower of them has heard of it."""
+        beyond = pending.hops - self._options.hops
+        if beyond <= 0:
+            return 0.0
+        return min(self._options.backoff_first_s * 2.0**beyond, self._options.backoff_max_s)
 
     def _tell(self, answers: Sequence[Outcome]) -> None:
         """The user, of what takes unusually long."""
@@ -384,7 +399,7 @@ class TopicStream:
         last = end_s <= again_s
         if isinstance(answer, errors.StaleVersion):
             pending.hops += 1
-            if pending.hops <= self._options.hops and not last:
+            if again_s + self._wandering_s(pending) < end_s:
                 return True
             answer = errors.NotNow(
                 f"{self.topic} sent the event from node to node {pending.hops} times; try again",
