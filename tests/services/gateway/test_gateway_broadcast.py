@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -40,9 +39,9 @@ def copy_of(delivery: Delivery, **changes: Any) -> Delivery:
 
 
 def addressed(broadcasts: Broadcasts, delivery: Delivery) -> Delivery:
-    with broadcasts.looking() as looking:
-        at_once(looking.look([delivery]))
-        return looking.addressed(0, delivery)
+    with broadcasts.looking(DeliveryBatch(NODE, 1, 0, (delivery,))) as looking:
+        at_once(looking.look())
+        return looking.addressed(0)
 
 
 async def test_a_broadcast_reaches_those_whose_filters_match(world: World) -> None:
@@ -220,15 +219,15 @@ async def test_everybody_else_has_a_turn_between_two_broadcasts_whose_filters_ta
 
     monkeypatch.setattr(MatchIndex, "match", costly)
     broadcasts = Broadcasts(lambda: [Subscription("s", NODE, TOPIC, "n == 1")], machine)
-    deliveries = [about(seq) for seq in range(1, 21)]
-    with broadcasts.looking() as looking:
-        asking = asyncio.create_task(looking.look(deliveries))
+    deliveries = tuple(about(seq) for seq in range(1, 21))
+    with broadcasts.looking(DeliveryBatch(NODE, 1, 0, deliveries)) as looking:
+        asking = asyncio.create_task(looking.look())
         longest_s, before_s = 0.0, machine.monotonic_s()
         while not asking.done():
             await asyncio.sleep(0)
             now_s = machine.monotonic_s()
             longest_s, before_s = max(longest_s, now_s - before_s), now_s
-        wanted = [looking.addressed(n, one).subscriptions for n, one in enumerate(deliveries)]
+        wanted = [looking.addressed(n).subscriptions for n in range(20)]
     assert wanted == [("s",)] * 20
     assert COSTLY_S <= longest_s < 2 * COSTLY_S
 
@@ -236,9 +235,9 @@ async def test_everybody_else_has_a_turn_between_two_broadcasts_whose_filters_ta
 def test_who_comes_and_goes_while_others_are_asked_counts() -> None:
     here = [Subscription(name, NODE, TOPIC, "n == 1") for name in ("stays", "goes", "changes")]
     broadcasts = Broadcasts(lambda: here, ScriptedMachine())
-    asked = [about(7), about(8, "stays")]
-    with broadcasts.looking() as looking:
-        at_once(looking.look(asked))
+    asked = (about(7), about(8, "stays"))
+    with broadcasts.looking(DeliveryBatch(NODE, 1, 0, asked)) as looking:
+        at_once(looking.look())
         broadcasts.went("goes")
         broadcasts.came(Subscription("comes", NODE, TOPIC, "n == 1"))
         broadcasts.came(Subscription("wants others", NODE, TOPIC, "n == 2"))
@@ -246,7 +245,7 @@ def test_who_comes_and_goes_while_others_are_asked_counts() -> None:
         broadcasts.went("comes and goes")
         broadcasts.went("changes")
         broadcasts.came(Subscription("changes", NODE, TOPIC, "n == 2"))
-        found = [looking.addressed(number, one) for number, one in enumerate(asked)]
+        found = [looking.addressed(number) for number in range(2)]
     assert [set(one.subscriptions) for one in found] == [{"stays", "comes"}] * 2
     assert dict(zip(found[1].subscriptions, found[1].since, strict=True)) == {
         "stays": 0,
@@ -265,8 +264,8 @@ async def test_who_comes_while_a_broadcast_is_looked_at_gets_it_with_what_was_be
     begun, goes_on = asyncio.Event(), asyncio.Event()
     look = Looking.look
 
-    async def slowly(self: Looking, deliveries: Sequence[Delivery]) -> None:
-        await look(self, deliveries)
+    async def slowly(self: Looking) -> None:
+        await look(self)
         begun.set()
         await goes_on.wait()
 
@@ -290,3 +289,24 @@ async def test_a_batch_for_another_process_costs_no_look(
     taken = world.gateway._deliveries.take(DeliveryBatch(NODE, 1, 0, (about(1),), "another"))
     with pytest.raises(errors.NotNow, match="another process"):
         await taken  # type: ignore[misc]
+
+
+async def test_a_batch_that_comes_again_takes_the_place_of_the_former_one() -> None:
+    """Nobody waits for the answer to that, and each would take as long again. Another lane's, and
+    what else the same one sends meanwhile, have nothing to do with it."""
+    machine = ScriptedMachine()
+    broadcasts = Broadcasts(lambda: [Subscription("s", NODE, TOPIC, "n == 1")], machine)
+    broadcasts._now_s = map(float, count()).__next__
+    elsewhere = tuple(msgspec.structs.replace(about(seq), partition=1) for seq in range(1, 9))
+
+    async def asked(window: int, deliveries: tuple[Delivery, ...]) -> int:
+        with broadcasts.looking(DeliveryBatch(NODE, window, 0, deliveries)) as looking:
+            await looking.look()
+            return sum(looking.addressed(n).subscriptions == ("s",) for n in range(8))
+
+    own = tuple(about(seq) for seq in range(1, 9))
+    letters = tuple(msgspec.structs.replace(one, redelivery=True) for one in own)
+    askings = [asked(1, own), asked(2, own), asked(1, elsewhere), asked(1, letters), asked(1, own)]
+    first, *others = await asyncio.gather(*askings, return_exceptions=True)
+    assert isinstance(first, errors.NotNow)
+    assert others == [8, 8, 8, 8]

@@ -122,8 +122,8 @@ class Deliveries:
 
     async def _looked_up(self, batch: DeliveryBatch) -> DeliveryAnswer:
         self._check(batch)
-        with self._subscriptions.broadcasts.looking() as looking:
-            await looking.look(batch.deliveries)
+        with self._subscriptions.broadcasts.looking(batch) as looking:
+            await looking.look()
             return self.accept(batch, looking)
 
     def accept(self, batch: Batch, looking: Looking | None = None) -> DeliveryAnswer:
@@ -279,7 +279,7 @@ class Deliveries:
                 addressed = delivery
                 if delivery.broadcast:
                     assert looking is not None, "it is looked up before it is accepted"
-                    addressed = looking.addressed(number, delivery)
+                    addressed = looking.addressed(number)
                 verdict = (
                     self._redelivering.take(addressed, round_)
                     if delivery.redelivery

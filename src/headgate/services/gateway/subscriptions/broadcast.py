@@ -4,22 +4,24 @@ The gateway's own subscriptions are indexed as a lane's are; the index is built 
 delivery comes, and brought up to date before each batch, so where nothing is broadcast it costs
 nothing. What filters and documents made for it take may be a second per record: everybody else at
 this gateway has a turn in between. Invariant: the answer is for the subscriptions that are here at
-the moment in which it is used, also for those that came while others were asked.
+the moment in which it is used, also for those that came while others were asked. A lane that
+waits no longer sends its batch again: then nobody is asked for the former one any more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
 from msgspec.structs import replace
 
+from headgate import errors
 from headgate.decide.filter.record_fields import with_record_fields
 from headgate.decide.matching.index import MatchIndex
 from headgate.decide.pacing import Pace
-from headgate.model.delivery import Delivery, record_of
+from headgate.model.delivery import Delivery, DeliveryBatch, record_of
 from headgate.model.event import UNDECODABLE
 from headgate.model.subscription import Subscription
 from headgate.ports.machine import Machine
@@ -52,9 +54,11 @@ class Broadcasts:
             looking.went(subscription_id)
 
     @contextmanager
-    def looking(self) -> Iterator[Looking]:
-        """For one batch; it hears of who comes and goes for as long as this lasts."""
-        looking = Looking(self._up_to_date(), Pace(self._now_s))
+    def looking(self, batch: DeliveryBatch) -> Iterator[Looking]:
+        """It hears of who comes and goes for as long as this lasts."""
+        looking = Looking(batch, self._up_to_date(), Pace(self._now_s))
+        for former in self._looking:
+            former.is_outdated = former.is_outdated or looking.comes_after(former)
         self._looking.add(looking)
         try:
             yield looking
@@ -75,7 +79,14 @@ class Broadcasts:
 class Looking:
     """Whom the broadcasts of a batch are for."""
 
-    def __init__(self, index: MatchIndex, pace: Pace) -> None:
+    def __init__(self, batch: DeliveryBatch, index: MatchIndex, pace: Pace) -> None:
+        self._deliveries = batch.deliveries
+        self._sender = batch.window, batch.attempt
+        self._records = {
+            (one.topic, one.partition, one.seq, one.redelivery) for one in batch.deliveries
+        }
+        self.is_outdated = False
+        """Its sender has sent it again, so nobody waits for the answer to this one."""
         self._index = index
         self._pace = pace
         self._found: list[list[str]] = []
@@ -93,21 +104,28 @@ class Looking:
         self._index_of_came = None
         self._gone.add(subscription_id)
 
-    async def look(self, deliveries: Sequence[Delivery]) -> None:
-        """Ask who wants each of them."""
+    def comes_after(self, former: Looking) -> bool:
+        """A lane sends no record in two batches at a time."""
+        is_of_its_sender = former._sender == self._sender
+        return is_of_its_sender and not self._records.isdisjoint(former._records)
+
+    async def look(self) -> None:
+        """Ask who wants each delivery; raises NotNow when nobody waits for that any more."""
         self._pace.begin()
-        for delivery in deliveries:
+        for delivery in self._deliveries:
             self._found.append(_wanted_by(self._index, delivery) if delivery.broadcast else [])
             if self._pace.is_over():
                 await asyncio.sleep(0)
                 self._pace.begin()
+                if self.is_outdated:
+                    raise errors.NotNow("its sender has sent it again")
 
-    def addressed(self, number: int, delivery: Delivery) -> Delivery:
-        """`delivery`, which is the batch's `number`, for all here who want it.
+    def addressed(self, number: int) -> Delivery:
+        """The delivery of that number in the batch, for all here who want it.
 
         What its lane didn't know of counts as not read for up to there: the log is looked into.
         """
-        found = self._found[number]
+        found, delivery = self._found[number], self._deliveries[number]
         if self._came or self._gone:
             found = [name for name in found if name not in self._came and name not in self._gone]
             if self._index_of_came is None:
