@@ -14,7 +14,7 @@ from headgate.errors import InvalidConfig, OriginRefused, OriginUnavailable
 from headgate.model.connector import BEGIN_NOW
 from headgate.ports.origin import Finding, Standing
 from tests.adapters.pgoutput.conftest import Database
-from tests.adapters.pgoutput.reading import NAME, an_origin
+from tests.adapters.pgoutput.reading import NAME, an_origin, events
 from tests.servers.postgres import Postgres
 from tests.servers.process import free_port
 
@@ -95,6 +95,25 @@ async def test_tables_that_inherit_and_partitions_are_what_the_settings_name(
     whole = await found(database.dsn)
     assert whole["publication"].sentence == "3 tables"
     assert "tables" not in whole
+
+
+async def test_what_a_publication_leaves_out_is_named_and_its_own_mended_by_a_reset(
+    database: Database,
+) -> None:
+    await database.run("CREATE TABLE t (id int PRIMARY KEY)")
+    await database.run("CREATE PUBLICATION given FOR TABLE t WITH (publish = 'insert, update')")
+    finding = (await found(database.dsn, publication="given"))["publication"]
+    assert (finding.verdict, "every delete and truncate" in finding.sentence) == ("warning", True)
+    async with an_origin(database.dsn) as origin:
+        async with origin.open("", begin_at=BEGIN_NOW) as stream:
+            position = stream.position
+        await database.run("ALTER PUBLICATION headgate_shop SET (publish = 'insert')")
+        assert "every update and delete" in (await origin.standing(position)).warning
+        async with origin.open("", begin_at=BEGIN_NOW) as stream:
+            assert (await origin.standing(position)).warning == ""
+            await database.run("INSERT INTO t VALUES (1)")
+            await database.run("DELETE FROM t")
+            assert [one.op for one in await events(stream, 2)] == ["insert", "delete"]
 
 
 async def test_what_the_settings_name_has_to_be_there(database: Database) -> None:

@@ -25,7 +25,12 @@ from headgate.adapters.pgoutput.link import Link
 from headgate.adapters.pgoutput.origin_check import OriginCheck
 from headgate.adapters.pgoutput.publication import Publication
 from headgate.adapters.pgoutput.slot import Slot
-from headgate.adapters.pgoutput.standing import standing_of, unpublished, without_publication
+from headgate.adapters.pgoutput.standing import (
+    standing_of,
+    unpublished,
+    untold,
+    without_publication,
+)
 from headgate.adapters.pgoutput.stream import PostgresChangeStream
 from headgate.decide.connectors.postgres_settings import own_name, read_settings
 from headgate.errors import HeadgateError, OriginRefused, OriginUnavailable
@@ -81,6 +86,8 @@ class PostgresOrigin:
                 return standing
             if not await self._publication.is_there():
                 return replace(standing, warning=without_publication(self._publication.name))
+            if self._publication.own and (kinds := await self._publication.untold()):
+                return replace(standing, warning=untold(self._publication.name, self._name, kinds))
             lacking = await self._publication.lacking()
             return (
                 replace(standing, warning=unpublished(self._name, lacking)) if lacking else standing

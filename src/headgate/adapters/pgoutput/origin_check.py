@@ -11,7 +11,7 @@ import psycopg
 
 from headgate.adapters.pgoutput.database import Database, Row
 from headgate.adapters.pgoutput.errors import WAL_LEVEL
-from headgate.adapters.pgoutput.publication import SCHEMAS_SINCE, Publication
+from headgate.adapters.pgoutput.publication import KINDS, SCHEMAS_SINCE, Publication
 from headgate.adapters.pgoutput.slot import Slot
 from headgate.adapters.pgoutput.standing import warning_of, written
 from headgate.decide.connectors.postgres_settings import ALL_OF_SCHEMA
@@ -174,6 +174,13 @@ class OriginCheck:
             "SELECT 1 FROM pg_publication WHERE pubname = %s", (self._publication.name,)
         )
         if not self._publication.own:
+            if kinds := await self._publication.untold():
+                name = self._publication.name
+                sentence = (
+                    f"{name} leaves out every {' and '.join(kinds)}; if the log is to have them, "
+                    f"ALTER PUBLICATION {name} SET (publish = '{', '.join(KINDS)}')"
+                )
+                return Finding(what, "warning", sentence)
             return _judged(
                 what,
                 bool(found),

@@ -19,6 +19,8 @@ SCHEMAS_SINCE = 150_000
 _NOT_OWNER = "42501"
 _GONE = frozenset({"42P01", "3F000"})
 """No such table, or schema."""
+KINDS = ("insert", "update", "delete", "truncate")
+"""What a publication may tell of a table, and all of which a connector's own does."""
 NOTHING = TableName("", "")
 """What one is for that has lost all its tables."""
 
@@ -45,9 +47,15 @@ class Publication:
                     "publication out"
                 )
             return
-        if found == wanted or (found is not None and not anew):
+        if found is not None and not anew:
             return
         name = sql.Identifier(self.name)
+        if await self.untold():
+            await self._run(
+                sql.SQL("ALTER PUBLICATION {} SET (publish = {})").format(name, ", ".join(KINDS))
+            )
+        if found == wanted:
+            return
         if found is not None and not (found and wanted):
             # One for all tables can't become one for some.
             await self._run(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(name))
@@ -97,6 +105,17 @@ class Publication:
         made anew by its name is another one."""
         found = await self._found() if self.own else None
         return sorted(frozenset(self._database.settings.tables) - found, key=str) if found else []
+
+    async def untold(self) -> list[str]:
+        """The kinds of changes that it leaves out, since somebody has set it so."""
+        rows = await self._database.rows(
+            "SELECT pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication "
+            "WHERE pubname = %s",
+            (self.name,),
+        )
+        return [
+            kind for row in rows for kind, is_told in zip(KINDS, row, strict=True) if not is_told
+        ]
 
     async def is_there(self) -> bool:
         return await self._found() is not None

@@ -55,6 +55,15 @@ def without_publication(name: str) -> str:
     )
 
 
+def untold(publication: str, connector: str, kinds: Sequence[str]) -> str:
+    """That changes of these kinds are missing, and what brings them back."""
+    return (
+        f"its publication {publication} leaves out every {' and '.join(kinds)}, since somebody has "
+        f"set it so; let it publish them again and catch up with `headgate connector reset "
+        f"{connector} --to snapshot`"
+    )
+
+
 def unpublished(connector: str, tables: Sequence[TableName]) -> str:
     """That the connector isn't told of these any more, and what to do."""
     named = ", ".join(map(str, tables[:NAMED]))
