@@ -323,7 +323,7 @@ async def test_a_quiet_stream_moves_on_behind_what_history_holds(
             await database.a.insert_one({"_id": 1})
         if last == "invalidate":
             await database.a.drop()
-        found = await events(stream, 3 if last == "transaction" else 2)
+        found = await events(stream, {"insert": 1, "invalidate": 2, "transaction": 3}[last])
         while stream.position == found[-1].source and last == "invalidate":
             await stream.next()
         position = stream.position if last == "invalidate" else str(found[-1].source)
