@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgspec
 
@@ -29,9 +31,12 @@ class Ended:
         return row.split() in [line.split() for line in self.out.splitlines()]
 
 
-async def started(*arguments: str, url: str = "") -> AsyncFork:
-    """A process whose standard input is a pipe."""
+async def started(
+    *arguments: str, url: str = "", variables: Mapping[str, str] = MappingProxyType({})
+) -> AsyncFork:
+    """A process whose standard input is a pipe, with more `variables` in its environment."""
     environment = {name: value for name, value in os.environ.items() if name != "HEADGATE_URL"}
+    environment |= variables
     if url:
         environment["HEADGATE_URL"] = url
     command = ("-m", "headgate", *arguments)
@@ -44,5 +49,10 @@ async def ended(process: Process | AsyncFork, given: bytes | None = None) -> End
     return Ended(process.returncode, out.decode(), err.decode())
 
 
-async def headgate(*arguments: str, url: str = "", given: bytes = b"") -> Ended:
-    return await ended(await started(*arguments, url=url), given)
+async def headgate(
+    *arguments: str,
+    url: str = "",
+    given: bytes = b"",
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Ended:
+    return await ended(await started(*arguments, url=url, variables=variables), given)
