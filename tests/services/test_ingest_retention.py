@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from headgate.adapters.memory.log import MemoryLog
 from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.decide.delivery.lost_logs import next_head
 from headgate.errors import Fenced, StorageFailed, StoreChanged, Timeout
@@ -58,10 +59,10 @@ def test_every_open_partition_is_retained_up_to_its_settled_position() -> None:
         await asyncio.sleep(59)
         assert writer.retained == []
         await asyncio.sleep(2)
-        common = {"ids_ms": 1_800_000, "now_ms": 1_000 * HOUR_MS + 60_000}
+        now_ms = 1_000 * HOUR_MS + 60_000
         assert writer.retained == [
-            (FIRST, KEEP, {"settled": 0, **common}),
-            (SECOND, KEEP, {"settled": 7, **common}),
+            (FIRST, KEEP, {"settled": 0, "ids_ms": 1_800_000, "now_ms": now_ms}),
+            (SECOND, KEEP, {"settled": 7, "ids_ms": now_ms, "now_ms": now_ms}),
         ]
         loop.cancel()
 
@@ -142,5 +143,27 @@ def test_deadlines_dont_follow_a_clock_that_jumps(jump_ms: int) -> None:
         [before], [later] = writer.records[FIRST], writer.records[SECOND]
         assert before.time_ms == 1_000 * HOUR_MS
         assert later.time_ms == 1_000 * HOUR_MS + 10_000 + jump_ms
+
+    run_virtual(scenario())
+
+
+def test_a_node_whose_clock_is_ahead_forgets_no_ids_that_another_one_has_just_written() -> None:
+    async def scenario() -> None:
+        log, ahead_ms = MemoryLog(), 2 * HOUR_MS
+        first, _ = await opened(FaultyLogWriter(log), running())
+        events = [Event("e1", b"{}"), Event("e2", b"{}")]
+        written = await first.write(JOBS, events, timeout_s=5.0)
+        machine = running()
+        machine.begins_ms += ahead_ms
+        second, loop = await opened(FaultyLogWriter(log), machine)
+        for _ in range(29):
+            await loop.once()
+            assert await second.write(JOBS, events, timeout_s=5.0) == written
+            await asyncio.sleep(60.0)
+        partition = log.partitions[FIRST]
+        assert partition.find(["e1"])
+        await asyncio.sleep(120.0)
+        await loop.once()
+        assert not partition.find(["e1"]), "and keeps them no longer than it would its own"
 
     run_virtual(scenario())

@@ -2,7 +2,9 @@
 
 Invariants: only the owner of a partition drops its records, and none that is unsettled unless the
 settings allow it; a failure is logged and tried again the next time. Time runs as fast as the
-process lives, at most: a wall clock that jumps ahead doesn't expire what is young.
+process lives, at most: a wall clock that jumps ahead doesn't expire what is young. Nor is an
+idempotency key forgotten by a node whose clock is ahead of that of whoever wrote it: what was there
+when a partition was opened here counts as written then.
 """
 
 from __future__ import annotations
@@ -60,6 +62,14 @@ class RetentionLoop:
         for partition in self._partitions.opened():
             await self._retain(partition, settled.get(partition.owner.ref, 0), now_ms)
 
+    def _ids_ms(self, partition: OpenPartition, now_ms: int) -> int:
+        """How old an idempotency key may be."""
+        ttl_s = self._options.idempotency_ttl_s
+        opened_for_s = asyncio.get_running_loop().time() - partition.opened_s
+        if partition.found_head and opened_for_s < ttl_s:
+            return now_ms  # As old as time is.
+        return round(ttl_s * 1_000)
+
     async def _retain(self, partition: OpenPartition, settled: int, now_ms: int) -> None:
         ref = partition.owner.ref
         try:
@@ -67,7 +77,7 @@ class RetentionLoop:
                 ref,
                 self._options.keep,
                 settled=settled,
-                ids_ms=round(self._options.idempotency_ttl_s * 1_000),
+                ids_ms=self._ids_ms(partition, now_ms),
                 now_ms=now_ms,
             )
             partition.earliest = extent.earliest
