@@ -6,6 +6,7 @@ of turn, or acknowledges what wasn't sent, is noted as a mistake of the client.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,6 +23,11 @@ class Wire(Protocol):
 
     def drop(self) -> None:
         """Cut it."""
+
+
+def compact(message: Message) -> bytes:
+    """As gateways write it; clients tell some messages by how they begin."""
+    return json.dumps(message, separators=(",", ":")).encode()
 
 
 def event(topic: str, seq: int, **rest: Any) -> Message:

@@ -12,7 +12,7 @@ from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
 from headgate.model.api import Status, WhereToSubscribe
 from headgate.model.http import Request, Response, Route, json_response
-from tests.client.model_gateway import Message, ModelGateway, Session
+from tests.client.model_gateway import Message, ModelGateway, Session, compact
 
 
 class _Connection(WSListener):
@@ -24,7 +24,7 @@ class _Connection(WSListener):
 
     def send(self, message: Message) -> None:
         if self._transport is not None:
-            self._transport.send(WSMsgType.TEXT, json.dumps(message).encode())
+            self._transport.send(WSMsgType.TEXT, compact(message))
 
     def drop(self) -> None:
         if self._transport is not None:

@@ -15,7 +15,7 @@ from headgate.client.gateway_choice import Way
 from headgate.client.identified_link import identified
 from headgate.client.subscriber import Subscriber
 from headgate.ports.connection import Link, LinkListener
-from tests.client.model_gateway import Message, ModelGateway, Session
+from tests.client.model_gateway import Message, ModelGateway, Session, compact
 
 LATENCY_S = 0.001
 UNAUTHORIZED = b'{"type":"error","error":{"code":"unauthorized","message":"over","details":{}}}'
@@ -73,7 +73,7 @@ class VirtualGateway(ModelGateway):
             return
         self.renewals += not is_first
         now_ms = ScriptedMachine().wall_ms()
-        link.to_client(json.dumps({"type": "authenticated", "expires_at_ms": now_ms + 1}).encode())
+        link.to_client(compact({"type": "authenticated", "expires_at_ms": now_ms + 1}))
 
     def _open_link(self, listener: LinkListener, _silence_s: float) -> Link:
         return VirtualLink(listener, self)
@@ -205,7 +205,7 @@ class _Wire:
         self._link = link
 
     def send(self, message: Message) -> None:
-        self._link.to_client(json.dumps(message).encode())
+        self._link.to_client(compact(message))
 
     def drop(self) -> None:
         self._link.to_client(None)
