@@ -444,10 +444,11 @@ class Hour:
         return found
 
     def vanished(self) -> list[tuple[int, int]]:
-        """What was given up, and is neither processed nor a letter."""
+        """What was given up, and is neither processed nor a letter, nor passed over since."""
         letters = {_place(one) for one in self.system.letters.stored.letters.values()}
-        given_up = self.oracle.giving_up.letters
-        return [one for one in given_up if one not in letters and one not in self.oracle.acked]
+        given_up, oracle = self.oracle.giving_up.letters, self.oracle
+        left = [one for one in given_up if one not in letters and one not in oracle.acked]
+        return [one for one in left if not oracle.is_told(one)]
 
     def __str__(self) -> str:
         return "\n  ".join([f"seed {self.seed}:", *self.path])

@@ -154,6 +154,12 @@ class GroupLink(VirtualLink):
         else:
             self.to_client(None)
 
+    def close(self) -> None:
+        """At once where the other side is over already, and nothing tells: it stood still."""
+        super().close()
+        if self._is_open and self._session is None:
+            self._end()
+
     def _expect_no_pong(self) -> None:
         within_s = PINGS.timeout_s + self._network.chance.uniform(0.0, PINGS.after_idle_s)
         self._pinging = asyncio.get_running_loop().call_later(within_s, self.cut)

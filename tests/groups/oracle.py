@@ -468,17 +468,22 @@ class Oracle:
         seqs = self.of_key[where]
         while self._passed[where] < len(seqs) and seqs[self._passed[where]] < seq:
             older = seqs[self._passed[where]]
-            if not self._is_accounted(partition, older, work.key):
+            if not self._is_accounted(partition, older):
                 self.violated(
                     f"{work.member} begins with {work.place}, and {older} isn't processed", work.key
                 )
                 return
             self._passed[where] += 1
 
-    def _is_accounted(self, partition: int, seq: int, key: str) -> bool:
+    def _is_accounted(self, partition: int, seq: int) -> bool:
         if (partition, seq) in self.acked or (partition, seq) in self.giving_up.letters:
             return True
-        told = self.told[self.placed(key), partition]
+        return self.is_told((partition, seq))
+
+    def is_told(self, place: Place) -> bool:
+        """Whether somebody was told that it doesn't come."""
+        partition, seq = place
+        told = self.told[self.placed(self.keys[place]), partition]
         return any(after < seq < from_ for after, from_ in told)
 
     def placed(self, key: str) -> int:
@@ -716,6 +721,4 @@ class Oracle:
 
     def missing(self) -> list[tuple[Place, str]]:
         """Records that nobody processed, and nobody was told about."""
-        return [
-            (place, key) for place, key in self.keys.items() if not self._is_accounted(*place, key)
-        ]
+        return [(place, key) for place, key in self.keys.items() if not self._is_accounted(*place)]
