@@ -231,16 +231,24 @@ async def test_a_timeout_of_its_own_is_not_that_of_the_address(
     assert not here.sent
 
 
-async def test_a_producer_tries_again_and_nothing_is_in_doubt(server: ProduceServer) -> None:
+async def test_a_producer_tries_again_until_it_has_one(server: ProduceServer) -> None:
     ask = Asked(OSError("away"), OSError("away"), "token")
     async with Producer(server.url, QUICK, token=ask) as producer:
         await producer.send("t", {"n": 1})
     assert server.documents("t") == [{"n": 1}]
-    options = ProducerOptions(deadline_s=0.05, backoff_first_s=0.01)
-    async with Producer(server.url, options, token=Asked(OSError("away"))) as producer:
-        with pytest.raises(errors.NotNow, match="function for the token failed") as failure:
-            await producer.send("t", {"n": 2})
-    assert not isinstance(failure.value, errors.OutcomeUnknown)
+    assert deaths.counts() == {}
+
+
+def test_where_no_token_is_to_be_had_nothing_is_in_doubt() -> None:
+    async def scenario() -> None:
+        here, ask = Here(), Asked(OSError("away"))
+        async with Producer("http://here", token=ask, open_calls=here.open_calls) as producer:
+            with pytest.raises(errors.NotNow, match="function for the token failed") as failure:
+                await producer.send("t", {"n": 2})
+        assert not isinstance(failure.value, errors.OutcomeUnknown)
+        assert not here.sent
+
+    run_virtual(scenario())
     assert deaths.counts() == {}
 
 
@@ -287,6 +295,22 @@ async def test_a_renewal_that_brings_nothing_new_is_tried_again_before_the_token
     link.abort()
     await link.wait_closed()
     assert deaths.counts() == {}
+
+
+def test_a_clock_that_is_ahead_has_no_token_renewed_each_second() -> None:
+    async def scenario() -> None:
+        here, ask = Here(), Asked("first", "second")
+        link = identified(here.open_link, Credentials(ask), THIS_MACHINE)(Listening(), 75.0)
+        await link.connect("ws://here")
+        here.links[0].says(b'{"type":"authenticated","principal":"ann","expires_at_ms":1}')
+        await asyncio.sleep(0.9 * identified_link.RENEW_LATE_S)
+        assert ask.times == 1
+        await asyncio.sleep(0.2 * identified_link.RENEW_LATE_S)
+        assert here.links[0].said[-1] == {"type": "auth", "token": "second"}
+        link.abort()
+        await link.wait_closed()
+
+    run_virtual(scenario())
 
 
 class Listening:

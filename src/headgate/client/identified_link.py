@@ -26,6 +26,8 @@ ANSWER_TIMEOUT_S = 10.0
 RENEW_AT = 0.8
 """Of the time that a token has left, so that there is some for a second try."""
 RENEW_PAUSE_S = 1.0
+RENEW_LATE_S = 60.0
+"""Where a token that was just taken is over by the clock here, which is ahead then."""
 _AUTHENTICATED = b'{"type":"authenticated"'
 _ERROR = b'{"type":"error"'
 
@@ -181,8 +183,8 @@ class IdentifiedLink:
         self._renew_later()
 
     def _renew_later(self) -> None:
-        left_s = max(0.0, (self._expires_at_ms - self._machine.wall_ms()) / 1_000)
-        after_s = max(RENEW_PAUSE_S, left_s * RENEW_AT)
+        left_s = (self._expires_at_ms - self._machine.wall_ms()) / 1_000
+        after_s = max(RENEW_PAUSE_S, left_s * RENEW_AT) if left_s > 0 else RENEW_LATE_S
         if self._renewal is not None:
             self._renewal.cancel()
         loop = asyncio.get_running_loop()
