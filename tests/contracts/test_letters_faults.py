@@ -109,9 +109,10 @@ async def test_a_letter_has_failed_when_its_file_is_deleted_before_it_is_committ
     [
         "delivery = x'7b00'",
         "delivery = unhex(replace(hex(delivery), hex('flights'), 'E6' || hex('lights')))",
+        "delivery = unhex(replace(hex(delivery), hex('flights'), hex('glights')))",
         "error = CAST(x'fffe' AS TEXT)",
     ],
-    ids=["no letter", "a flipped bit", "no text"],
+    ids=["no letter", "a flipped bit", "another topic", "no text"],
 )
 async def test_a_damaged_letter_is_a_failure_of_the_store_and_keeps_only_its_own_partition(
     store: EmbeddedLetterStore, folder: DataFolder, spoilt: str

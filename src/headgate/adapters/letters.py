@@ -6,14 +6,38 @@ those only `redelivery` (an operator wants it sent again) changes what comes bac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
 
 from headgate.errors import StorageFailed
 from headgate.model.delivery import Delivery
 from headgate.model.event import UNDECODABLE
+from headgate.model.letters import Letter
 
 encoded = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Delivery).decode
+
+
+def letter_of(row: Sequence[Any]) -> Letter:
+    """From id, gateway, state, reason, attempts, error, time, `redelivery`, what is written down of
+    the delivery, topic, partition and seq. Raises StorageFailed for what a store has damaged: a
+    letter that says another place than its row has would be taken for somebody else's."""
+    id_, gateway_id, state, reason, attempts, error, at_ms, redelivery, content, *place = row
+    delivery = decoded(content, redelivery=bool(redelivery))
+    if [delivery.topic, delivery.partition, delivery.seq] != place:
+        raise _damaged("it is said to be of another record")
+    return Letter(
+        id=id_,
+        gateway_id=gateway_id,
+        state=state,
+        reason=reason,
+        delivery=delivery,
+        attempts=attempts,
+        error=error,
+        at_ms=at_ms,
+    )
 
 
 def decoded(content: bytes, *, redelivery: bool) -> Delivery:
@@ -22,12 +46,14 @@ def decoded(content: bytes, *, redelivery: bool) -> Delivery:
     try:
         delivery = _decode(content)
     except UNDECODABLE as error:
-        raise StorageFailed(
-            f"a letter is damaged ({error}); restore the store of letters from a copy"
-        ) from error
+        raise _damaged(error) from error
     if delivery.redelivery or not redelivery:
         return delivery
     return msgspec.structs.replace(delivery, redelivery=True)
+
+
+def _damaged(why: object) -> StorageFailed:
+    return StorageFailed(f"a letter is damaged ({why}); restore the store of letters from a copy")
 
 
 def printable(error: str) -> str:

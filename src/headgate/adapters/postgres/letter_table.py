@@ -20,7 +20,8 @@ from headgate.model.letters import LetterQuery
 
 COLUMNS = SQL(
     "letters.id, letters.gateway_id, letters.state, letters.reason, letters.attempts,"
-    " letters.error, letters.at_ms, letters.redelivery, letters.delivery"
+    " letters.error, letters.at_ms, letters.redelivery, letters.delivery, letters.topic,"
+    " letters.partition, letters.seq"
 )
 ASKED = SQL("unnest(%(topics)b::text[], %(partitions)b::int4[]) AS asked (topic, partition)")
 

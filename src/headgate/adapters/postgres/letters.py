@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from headgate.adapters.letters import decoded
+from headgate.adapters.letters import letter_of
 from headgate.adapters.postgres import letter_changes
 from headgate.adapters.postgres.connections import (
     COMMIT_TIMEOUT_S,
@@ -92,13 +92,13 @@ class PostgresLetterStore:
             "gateway_id": gateway_id,
             "each": each,
         }
-        return [_letter(row) for row in await self._rows(self._letters.parked, values)]
+        return [letter_of(row) for row in await self._rows(self._letters.parked, values)]
 
     async def revived(
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
     ) -> list[Letter]:
         values = {**letter_changes.asked(refs), "after_id": after_id, "limit": limit}
-        return [_letter(row) for row in await self._rows(self._letters.revived, values)]
+        return [letter_of(row) for row in await self._rows(self._letters.revived, values)]
 
     async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
         await self._in_portions(
@@ -119,7 +119,7 @@ class PostgresLetterStore:
     ) -> list[Letter]:
         statement, values = self._letters.find(query)
         rows = await self._rows(statement, {**values, "after_id": after_id, "limit": limit})
-        return [_letter(row) for row in rows]
+        return [letter_of(row) for row in rows]
 
     async def count(self, query: LetterQuery) -> int:
         [(count,)] = await self._rows(*self._letters.count(query))
@@ -255,20 +255,6 @@ class PostgresLetterStore:
                 f"(format {found}; this one reads up to {FORMAT}); upgrade Headgate"
             )
         self._ready = True
-
-
-def _letter(row: Sequence[Any]) -> Letter:
-    id_, gateway_id, state, reason, attempts, error, at_ms, redelivery, delivery = row
-    return Letter(
-        id=id_,
-        gateway_id=gateway_id,
-        state=state,
-        reason=reason,
-        delivery=decoded(delivery, redelivery=redelivery),
-        attempts=attempts,
-        error=error,
-        at_ms=at_ms,
-    )
 
 
 def _chunks(items: Sequence[T]) -> Iterable[list[T]]:

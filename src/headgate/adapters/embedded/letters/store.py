@@ -38,7 +38,7 @@ from headgate.adapters.embedded.letters.tables import (
 )
 from headgate.adapters.embedded.log.open_files import OpenFiles, let_go
 from headgate.adapters.embedded.sqlite import connect, storage_errors, storage_failed, transaction
-from headgate.adapters.letters import decoded
+from headgate.adapters.letters import letter_of
 from headgate.errors import DataFolderError, Fenced, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
@@ -101,7 +101,7 @@ class EmbeddedLetterStore:
         def rows(connection: apsw.Connection) -> list[tuple[Any, ...]]:
             return [row for values in wanted for row in connection.execute(PARKED, values)]
 
-        return [_letter(row) for row in await self._read(rows)]
+        return [letter_of(row) for row in await self._read(rows)]
 
     async def revived(
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
@@ -115,7 +115,7 @@ class EmbeddedLetterStore:
                 found = sorted([*found, *connection.execute(REVIVED, values)])[:limit]
             return found
 
-        return [_letter(row) for row in await self._read(rows)]
+        return [letter_of(row) for row in await self._read(rows)]
 
     async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
         for some in _chunks(letters):
@@ -135,7 +135,7 @@ class EmbeddedLetterStore:
         where, values = conditions(query)
         statement = f"SELECT {COLUMNS} FROM letters WHERE {where} AND id > ? ORDER BY id LIMIT ?"  # noqa: S608 - conditions are from here, values are bound
         rows = await self._rows(statement, (*values, after_id, limit))
-        return [_letter(row) for row in rows]
+        return [letter_of(row) for row in rows]
 
     async def count(self, query: LetterQuery) -> int:
         where, values = conditions(query)
@@ -307,20 +307,6 @@ def _add_fences(connection: apsw.Connection) -> None:
 def _chunks(letters: Sequence[Letter]) -> Iterable[Sequence[Letter]]:
     for start in range(0, len(letters), IDS_MAX):
         yield letters[start : start + IDS_MAX]
-
-
-def _letter(row: Sequence[Any]) -> Letter:
-    id_, gateway_id, state, reason, attempts, error, at_ms, redelivery, delivery = row
-    return Letter(
-        id=id_,
-        gateway_id=gateway_id,
-        state=state,
-        reason=reason,
-        delivery=decoded(delivery, redelivery=bool(redelivery)),
-        attempts=attempts,
-        error=error,
-        at_ms=at_ms,
-    )
 
 
 def _give_back(connection: apsw.Connection) -> None:

@@ -61,7 +61,10 @@ ADMIT = """
 INSERT OR REPLACE INTO fences (topic, partition, epoch, window, attempt) VALUES (?, ?, ?, ?, ?)
 """
 
-COLUMNS = "id, gateway_id, state, reason, attempts, error, at_ms, redelivery, delivery"
+COLUMNS = (
+    "id, gateway_id, state, reason, attempts, error, at_ms, redelivery, delivery, topic, partition,"
+    " seq"
+)
 PUT = """
 INSERT INTO letters (gateway_id, state, reason, topic, partition, seq, key, redelivery, attempts,
                      error, at_ms, delivery)
