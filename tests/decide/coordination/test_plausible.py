@@ -19,6 +19,7 @@ from headgate.adapters.control_stream import encode
 from headgate.decide.coordination.connectors.connecting import Create
 from headgate.decide.coordination.effects import Effect, Persist, Send
 from headgate.decide.coordination.plausible import NUMBERS_END
+from headgate.model.access import ApiToken, Grant
 from headgate.model.connector import Connector, ConnectorReport, ConnectorRoute
 from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.control.reports import (
@@ -335,6 +336,47 @@ def test_a_memory_that_contradicts_itself_is_not_taken_up(memory: Topology, reas
     session = world.open(hello(generation=9))
     before = repr(world.cluster)
     effects = world.cluster.received(session, to_coordinator.Recall(memory), world.now_ms)
+    assert reason in _refused(effects)
+    assert repr(world.cluster) == before
+
+
+def digest(number: int = 1) -> str:
+    return f"{number:064x}"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "revision", "reason"),
+    [
+        pytest.param((), LARGEST, "which can't be", id="a revision without end"),
+        pytest.param((), -1, "which can't be", id="a revision before the first"),
+        pytest.param(
+            (ApiToken("a", digest(1)), ApiToken("a", digest(2))), 1, "a token twice", id="twice"
+        ),
+        pytest.param(
+            (ApiToken("a", digest()), ApiToken("b", digest())), 1, "two names", id="two names"
+        ),
+        pytest.param((ApiToken("a/b", digest()),), 1, "is no token", id="no name"),
+        pytest.param((ApiToken("a", "hg_itself"),), 1, "is no token", id="no digest"),
+        pytest.param((ApiToken("a", digest(), expires_ms=LARGEST),), 1, "is no token", id="no end"),
+        pytest.param(
+            (ApiToken("a", digest(), (Grant("read"),)),), 1, "can't be granted", id="no grant"
+        ),
+        pytest.param(
+            (ApiToken("a", digest(), (Grant("subscribe", where="x =="),)),),
+            1,
+            "can't be granted",
+            id="no filter",
+        ),
+    ],
+)
+def test_tokens_that_nobody_can_have_been_told_are_not_taken_up(
+    tokens: tuple[ApiToken, ...], revision: int, reason: str
+) -> None:
+    world = World(StoredState())
+    session = world.open(hello(generation=9))
+    before = repr(world.cluster)
+    recalled = to_coordinator.Recall(Topology(9), tokens, revision)
+    effects = world.cluster.received(session, recalled, world.now_ms)
     assert reason in _refused(effects)
     assert repr(world.cluster) == before
 

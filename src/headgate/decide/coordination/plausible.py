@@ -14,12 +14,15 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import get_args
 
+from headgate.decide.access import grants
 from headgate.decide.connectors.rules import CONNECTORS_MAX
 from headgate.decide.coordination.sources.ownership import NOBODY
 from headgate.decide.coordination.state import State
 from headgate.decide.coordination.topics import topic_rules
 from headgate.decide.log.lineage import contradictions
 from headgate.decide.planning.starting_point import WEIGHT_MAX, WEIGHT_MIN, is_weight
+from headgate.errors import InvalidRequest
+from headgate.model.access import TOKENS_MAX, ApiToken
 from headgate.model.api import MAX_PARTITIONS, NAME_PATTERN
 from headgate.model.connector import ConnectorReport, intake_ref
 from headgate.model.control import to_coordinator
@@ -40,6 +43,7 @@ NUMBERS_END = 1 << 62
 """Generations, revisions, epochs and the like stay below: nobody counts so far, and whoever goes
 above one of them is still within the 64 bits that streams and stores have for a number."""
 NAME_CHARS_MAX = 200
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 _EVERYBODY: Collection[str] = get_args(SessionRole)
 _SPEAKERS: Mapping[type[Message], Collection[str]] = {
@@ -115,8 +119,8 @@ def message_refusal(state: State, role: SessionRole, message: ToCoordinator) -> 
                 return f"epoch {epoch} of {short} is beyond what anybody can count to"
         case ConnectorReports(reports):
             return _reports_refusal(reports)
-        case to_coordinator.Recall(topology) if state.learning.is_on:
-            return _topology_refusal(topology)
+        case to_coordinator.Recall(topology, tokens, revision) if state.learning.is_on:
+            return _topology_refusal(topology) or _tokens_refusal(state, tokens, revision)
         case _:
             pass
     return ""
@@ -223,6 +227,28 @@ def _topology_refusal(topology: Topology) -> str:
     if not all(is_target(owner.ref) for owner in topology.targets):
         return "it recalls a target of no group"
     return _connectors_refusal(topology)
+
+
+def _tokens_refusal(state: State, tokens: Collection[ApiToken], revision: int) -> str:
+    """Why no coordinator can have told these API tokens, where they would be taken up."""
+    if not _is_number(revision) or len(tokens) > TOKENS_MAX:
+        return f"it recalls {len(tokens)} tokens of revision {revision}, which can't be"
+    if revision <= state.tokens_revision:
+        return ""
+    if len({one.name for one in tokens}) != len(tokens):
+        return "it recalls a token twice"
+    if len({one.digest for one in tokens}) != len(tokens):
+        return "it recalls one token under two names"
+    for one in tokens:
+        is_one = re.fullmatch(NAME_PATTERN, one.name) and _DIGEST.fullmatch(one.digest)
+        if not is_one or not _is_number(one.created_ms) or not _is_number(one.expires_ms):
+            return f"it recalls {one.name[:NAME_CHARS_MAX]}, which is no token"
+        try:
+            for grant in one.grants:
+                grants.check(grant)
+        except InvalidRequest as error:
+            return f"it recalls what {one.name} can't be granted: {error.message}"
+    return ""
 
 
 def _group_refusal(group: Group) -> str:
