@@ -5,8 +5,8 @@ It asks none of the product's own accounts. Filters are plain Python. Per subscr
 "subscribed": every record behind that moment which its filter selects arrives once, in the order of
 its partition, unless a `Resync` told it that it won't, or it is kept as a dead letter. What is
 marked as a redelivery is outside the order. A dead letter excuses those that it is for. One that an
-operator has sent again goes to who is subscribed by then, and leaves (docs/operations.md): whoever
-wasn't, all the while, isn't owed it any more. Of an event
+operator has sent again goes to who is subscribed by then and wants it then, and leaves
+(docs/operations.md): whoever wasn't, all the while, or didn't, isn't owed it any more. Of an event
 that is in the log twice one of the records is enough: live, a gateway drops the other one for every
 subscription that began before the first (docs/protocol.md, Repeats). Nothing arrives that isn't in
 the log, or that the filter doesn't select.
@@ -185,7 +185,7 @@ class Oracle:
         self._ever_dead: defaultdict[Kept, set[str]] = defaultdict(set)
         self._again: dict[int, Again] = {}
         self._missed: set[tuple[Kept, str]] = set()
-        """What was sent again while that subscriber wasn't there."""
+        """What was sent again while that subscriber wasn't there, or wanted something else."""
         self.routing: dict[object, list[Routing]] = {}
         """By the process of a coordinator, who is there that sends events to partitions."""
         self._skipped: defaultdict[tuple[str, int], list[range]] = defaultdict(list)
@@ -304,14 +304,20 @@ class Oracle:
         self._discarded.append(letter)
 
     def goes_again(self, letter: Letter) -> None:
-        """From now on to who is subscribed."""
-        meant, topic = meant_by(letter), letter.delivery.topic
-        those = {
-            name: watch.connection()
-            for name, watch in self.watches.items()
-            if watch.topic == topic and not meant.isdisjoint({name, EVERYBODY})
-        }
-        self._again[letter.id] = again = Again(kept_as(letter), those)
+        """From now on to who is subscribed, and wants it now."""
+        meant, one = meant_by(letter), letter.delivery
+        document, kept = (
+            self._documents.get((one.topic, one.partition, one.seq), {}),
+            kept_as(letter),
+        )
+        those: dict[str, Hashable] = {}
+        for name, watch in self.watches.items():
+            if watch.topic == one.topic and not meant.isdisjoint({name, EVERYBODY}):
+                if watch.wanted(document):
+                    those[name] = watch.connection()
+                else:
+                    self._missed.add((kept, name))
+        self._again[letter.id] = again = Again(kept, those)
         self._look_who_is_there(again)
 
     def went_again(self, letter: Letter) -> None:

@@ -5,7 +5,7 @@ next.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Final, Literal
 
 from headgate.model.topology import Topic
@@ -37,10 +37,9 @@ class Phases:
         """The same at its largest, since it was made."""
         self._reached: dict[str, Mark] = {}
 
-    def kept(self, topics: Collection[Topic]) -> None:
-        """All that there are."""
-        there = {topic.name for topic in topics}
-        self.most = {name: most for name, most in self.most.items() if name in there}
+    def kept(self, topics: Iterable[Topic], deleted: Iterable[str] = ()) -> None:
+        for name in deleted:
+            self.most.pop(name, None)
         for topic in topics:
             self.partitions[topic.name] = topic.partitions
             self.most[topic.name] = max(topic.partitions, self.most.get(topic.name, 0))

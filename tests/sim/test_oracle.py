@@ -132,6 +132,21 @@ def test_a_letter_that_is_sent_again_is_for_who_is_there(
     assert oracle.owed(watch) == owed, "whoever goes later had it, or lacks it"
 
 
+@pytest.mark.parametrize(("wants", "owed"), [(7, [FIRST]), (8, [])])
+def test_a_letter_that_is_sent_again_is_for_who_wants_it_then(
+    wants: int, owed: list[tuple[int, int]]
+) -> None:
+    oracle = Oracle()
+    watch = oracle.subscribed("s", TOPIC, lambda _: True, earliest=True)
+    oracle.appended(written(FIRST))
+    letter = dead(written(FIRST), "s")
+    oracle.died(letter)
+    watch.changes(lambda document: document["number"] == wants, {FIRST[0]: FIRST[1]})
+    oracle.goes_again(letter)
+    oracle.went_again(letter)
+    assert oracle.owed(watch) == owed
+
+
 @pytest.mark.parametrize("is_dead", [True, False], ids=["a dead letter", "none"])
 def test_only_a_dead_letter_from_the_end_of_a_version_comes_late(is_dead: bool) -> None:
     oracle = Oracle()
