@@ -46,8 +46,8 @@ PAGES = {
     "nodes": ("nodes", "dark"),
     "connectors": ("connectors", "light"),
 }
-IN_DOCS = [name for name in PAGES if name not in ("record", "group")]
-"""Of the others there are enough pictures already."""
+IN_DOCS = [name for name in PAGES if name not in ("record", "group", "connectors")]
+"""The others show less than those, or nothing: no database is connected here."""
 DEMO = {
     "demo": (False, "light"),
     "demo-dark": (False, "dark"),
