@@ -85,7 +85,11 @@ class Traffic:
             until(partial(knows_topic, url, self.topic), f"{url} has heard of the topic")
         self._subscriber = cluster.subscribe(self.topic, url=self._url)
         self._thread.start()
-        self.flows()
+        try:
+            self.flows()
+        except BaseException as error:
+            self.__exit__(type(error))
+            raise
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -10,12 +10,13 @@ import resource
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
 import pytest
 
-from headgate.adapters.http.resting import Patience, _SpareNumber
+from headgate.adapters.http.resting import Patience, Peer, Resting, _SpareNumber
 from headgate.adapters.http.server import HttpServer
 from headgate.answering import HttpApp
 from headgate.model.http import Request, Response, Route, StreamResponse
@@ -93,7 +94,9 @@ async def test_who_is_being_answered_is_waited_for_however_long_nothing_is_said(
     async def stream(_request: Request) -> StreamResponse:
         return StreamResponse(200, {"content-type": "text/plain"}, chunks())
 
-    async with serving(Route("GET", "/think", think), Route("GET", "/stream", stream)) as port:
+    routes = (Route("GET", "/think", think), Route("GET", "/stream", stream))
+    # An answer may be the server's to write for as long as from one look to the next.
+    async with serving(*routes, patience=replace(SHORT, look_every_s=0.5)) as port:
         asked = b"GET %b HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
         async with (
             connected(port, said=asked % b"/think") as thinking,
@@ -118,6 +121,25 @@ async def test_looking_at_connections_leaves_the_process_the_locks_it_has(tmp_pa
         await rest_of(streams)
         assert locks_of_this_process() == had
     store.close()
+
+
+async def test_an_answer_that_is_written_only_now_is_waited_for() -> None:
+    """The request is answered already, and nothing newer was said than the request."""
+    answered: set[Peer] = set()
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_connection((LOOPBACK, port)) as client, listener.accept()[0] as ours:
+            answered.add(client.getsockname())
+            patience = Patience(silent_s=0.0, resting_s=0.0)
+            resting, spare = Resting(port, lambda: answered, patience), _SpareNumber()
+            await resting._look(spare)
+            answered.clear()
+            await resting._look(spare)
+            ours.sendall(b"at last")
+            assert client.recv(100) == b"at last"
+            await resting._look(spare)
+            assert client.recv(100) == b""
+            spare.close()
 
 
 async def test_a_number_that_a_file_has_by_now_is_never_closed(tmp_path: Path) -> None:

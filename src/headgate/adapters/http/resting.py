@@ -66,6 +66,9 @@ class Resting:
     ) -> None:
         self._port = port
         self._answered = answered
+        self._lately: Collection[Peer] = ()
+        """Whose request was being answered at the last look: its answer may still be the server's
+        to write, so that the kernel knows of nothing newer than the request."""
         self._patience = patience
 
     async def keep_looking(self) -> None:
@@ -81,8 +84,9 @@ class Resting:
 
     async def _look(self, spare: _SpareNumber) -> None:
         numbers = _open_files()
+        lately, self._lately = self._lately, frozenset(self._answered())
         for first in range(0, len(numbers), AT_ONCE):
-            answered = self._answered()
+            answered = {*self._answered(), *lately}
             for number in numbers[first : first + AT_ONCE]:
                 with contextlib.suppress(OSError):  # it is closed by now, or no socket
                     if self._is_to_end(number, answered):
