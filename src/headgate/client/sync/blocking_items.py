@@ -25,12 +25,15 @@ class BlockingItems(Blocking):
     def __init__(self, name: str, line: Line[Any], machine: Machine) -> None:
         super().__init__(name, machine)
         self._line = line
+        self._was_entered = False
 
     def __enter__(self) -> Self:
+        is_first, self._was_entered = not self._was_entered, True
         try:
             self._await(self._line.enter)
         except BaseException:
-            self.close()
+            if is_first:  # else it was a mistake, and is in use
+                self.close()
             raise
         return self
 
