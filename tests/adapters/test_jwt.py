@@ -94,6 +94,13 @@ def verifier(
     return JwtVerifier(made, issuer or Issuer(*asymmetric), machine)
 
 
+def signed_by_hand(claims: bytes) -> str:
+    """By HS256, whatever the claims are."""
+    parts = [base64.urlsafe_b64encode(one).rstrip(b"=") for one in (b'{"alg":"HS256"}', claims)]
+    mac = hmac.new(SECRET.encode(), b".".join(parts), hashlib.sha256).digest()
+    return b".".join([*parts, base64.urlsafe_b64encode(mac).rstrip(b"=")]).decode()
+
+
 def by_the_loop() -> ScriptedMachine:
     return ScriptedMachine(clock=asyncio.get_running_loop().time)
 
@@ -454,6 +461,18 @@ async def test_claims_say_who_it_is_and_what_is_granted() -> None:
     )
     assert ann.claims["org"] == {"id": "o"}
     assert ann.expires_ms == (NOW_S + 60) * 1_000 + 5_000
+
+
+@pytest.mark.parametrize("name", ["sub", "tenant", "org", "grants"])
+async def test_a_text_that_is_none_makes_nobody(name: str) -> None:
+    """What could be told to no other role would end the way there, for everybody."""
+    half = '"\\ud800"' if name != "grants" else "[\"subscribe where x == '\\ud800'\"]"
+    body = json.dumps({name: "…", **{n: v for n, v in CLAIMS.items() if n != name}})
+    claims = body.replace('"\\u2026"', half).encode()
+    assert b"ud800" in claims
+    people = known(Issuer(KEYS["RS256"]), ScriptedMachine())
+    with pytest.raises(Unauthorized, match="text in it that is none"):
+        await people.principal_of(signed_by_hand(claims))
 
 
 @pytest.mark.parametrize(

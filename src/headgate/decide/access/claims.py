@@ -6,6 +6,7 @@ claim says wrongly (a grant that is none) makes nobody, instead of somebody with
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,8 @@ def of_claims(
     claims: Mapping[str, Any], rules: ClaimRules, *, digest: str, leeway_ms: int
 ) -> Principal:
     """Raises Unauthorized for claims that say nobody, or not what they should."""
+    if not _are_texts(claims):
+        raise Unauthorized("the JWT has a text in it that is none: a half of a character")
     name = claims.get(rules.name_claim)
     if not isinstance(name, str) or not name:
         raise Unauthorized(f"the JWT doesn't say who it is: it needs the claim {rules.name_claim}")
@@ -82,6 +85,15 @@ def _granted(claims: Mapping[str, Any], rules: ClaimRules) -> tuple[Grant, ...]:
         raise Unauthorized(
             f"the JWT's claim {rules.grants_claim} has a grant that is none: {error.message}"
         ) from error
+
+
+def _are_texts(claims: Mapping[str, Any]) -> bool:
+    """JSON can name halves of characters, which can be told to nobody."""
+    try:
+        json.dumps(dict(claims), ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def _printable(name: str) -> str:
