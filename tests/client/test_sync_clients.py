@@ -74,6 +74,21 @@ async def test_items_come_one_by_one_and_a_wait_may_have_an_end(
 
 
 @pytest.mark.parametrize("make", MAKERS)
+async def test_who_enters_it_twice_is_told_so_and_it_goes_on(
+    make: Callable[[ServedGateway], Client],
+) -> None:
+    def use(gateway: ServedGateway) -> None:
+        with make(gateway) as client:
+            with pytest.raises(errors.InvalidRequest, match="entered once"):
+                client.__enter__()
+            assert seqs([next(client)]) == [1]
+
+    async with served_gateway() as gateway:
+        gateway.append("a")
+        await in_a_thread(lambda: use(gateway))
+
+
+@pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("when", ["it waits", "it reconnects", "it is entered"])
 async def test_every_thread_hears_of_it_when_another_closes(
     make: Callable[[ServedGateway], Client], when: str
