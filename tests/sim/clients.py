@@ -16,7 +16,13 @@ from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.client.producing.pending import ProducerOptions
 from headgate.client.subscriber import Subscriber
 from headgate.decide.conversation.common import Phase
-from headgate.errors import HeadgateError, OutcomeUnknown, Unauthorized, UnknownTopic
+from headgate.errors import (
+    HeadgateError,
+    InvalidRequest,
+    OutcomeUnknown,
+    Unauthorized,
+    UnknownTopic,
+)
 from headgate.model.client_messages import Item, Resync
 from headgate.model.event import Event
 from tests.sim.identities import SIGHTS, Sight
@@ -267,6 +273,10 @@ class Subscribing:
     def _not_let_in(self, error: HeadgateError) -> None:
         self._world.say(f"{self.name} isn't let in: {error}")
         self._world.meets(f"a subscriber isn't let in: {error.code}")
+        if self._may_vanish and isinstance(error, InvalidRequest):
+            # Its positions are of a former topic of that name, which had other partitions.
+            self._forget()
+            self._options["start"] = "now"
 
     def leave(self) -> None:
         """Without a word."""
