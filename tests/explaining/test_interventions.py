@@ -171,6 +171,26 @@ async def an_operator_goes_past_it_and_back_again(made: ExplainWorld) -> None:
     assert (await made.explain(place)).outcome == "acknowledged"
 
 
+@situation
+async def a_reset_brings_what_is_a_dead_letter_still(made: ExplainWorld) -> None:
+    await made.subscribe()
+    async with made.answering(always("rejected")):
+        place = await made.produce(n=1)
+    await made.reset(int(place.split(":")[1]), "earliest")
+    assert (await made.told(place)).status == "delivered"
+    assert [one.state for one in (await made.explain(place)).letters] == ["dead"]
+
+
+@situation
+async def a_reset_brings_what_was_dropped_as_a_repeat(made: ExplainWorld) -> None:
+    await made.subscribe()
+    await made.appended("e", 0, n=1)
+    repeat = await made.appended("e", 1, n=1)
+    assert (await made.told(repeat)).status == "repeat"
+    await made.reset(1, "earliest")
+    assert (await made.told(repeat)).status == "delivered"
+
+
 # --- what can't be read any more -----------------------------------------------------------------
 
 

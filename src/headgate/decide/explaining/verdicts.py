@@ -50,9 +50,11 @@ def told_of(
             f"{facts.ref}; --from earliest, or a position, brings what was before"
         )
     said, taken = standing.left_out, _taken(subscription, facts)
-    if said is not None and (taken is None or taken.at_ms <= said.at_ms):
+    # It may have come again since, by a reset or out of the log.
+    had_ms = max(standing.read_at_ms, 0 if taken is None else taken.at_ms)
+    if said is not None and had_ms <= said.at_ms:
         return left_out_told(said)
-    if (dead := _last(letters, "dead")) is not None:
+    if (dead := _last(letters, "dead")) is not None and had_ms <= dead.at_ms:
         return _dead(dead)
     return _standing(subscription, standing, letters, facts)
 
