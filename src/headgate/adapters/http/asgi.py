@@ -39,6 +39,8 @@ DROPPED_FROM_BYTES = 64 * 1024
 """What is less lies in the buffers of the two machines."""
 DROP_BYTES = 32 * 1024 * 1024
 DROP_S = 2.0
+CHUNKS_AT_ONCE = 16
+"""Of an answer in pieces, before others have a turn."""
 
 
 class AsgiApp:
@@ -196,6 +198,12 @@ async def _send_whole(answer: Response, send: Send) -> None:
 
 
 async def _pump(answer: StreamResponse, send: Send) -> None:
+    """To a client that has left granian sends at once, without a word: what waits for nothing
+    either would go on for ever, and nobody else had a turn."""
+    number = 0
     async for chunk in answer.chunks:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        number += 1
+        if number % CHUNKS_AT_ONCE == 0:
+            await asyncio.sleep(0)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
