@@ -241,26 +241,6 @@ class Faults:
             router.start()
             self.world.say(f"{router.name} is killed and starts again")
 
-    def forgotten(self) -> None:
-        """Coordinators lose all that they have stored, and begin anew: the nodes, all of which are
-        there, remember. Tokens nobody remembers, so not where there are any."""
-        world = self.world
-        nodes = [role for role in world.roles.values() if role.kind != "coordinator"]
-        if world.identities.is_on or not all(one.is_running for one in nodes):
-            return
-        for role in world.of("coordinator"):
-            role.kill()
-        world.cluster.coordination.content = msgspec.json.encode(StoredState())
-        world.phases.is_forgotten = True
-        world.meets("coordinators forget everything")
-
-        def back() -> None:
-            for role in world.of("coordinator"):
-                role.start()
-
-        seconds = self.chance.choice(AWAY_S[:3])
-        self._begins("forgetful coordinator", "coordinators forget everything", seconds, back)
-
     def clock(self) -> None:
         name = self.chance.choice(sorted(self.world.cluster.machines))
         by_ms = self.chance.choice(JUMPS_MS)
@@ -721,7 +701,6 @@ WEIGHTS: Final[dict[str, float]] = {
     "rolled": 1,
     "deposed": 3,
     "headless": 1,
-    "forgotten": 1,
     "clock": 2,
     "lane_killed": 3,
     "lane_frozen": 2,

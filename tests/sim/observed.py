@@ -331,7 +331,7 @@ class ObservedCoordinationStore(MemoryCoordinationStore):
             raise
         self._oracle.admitted(("state",), (self._revision,))
         self._oracle.fenced(state.topics)
-        self._phases.kept(state.topics, state.deleted, learns=state.learning)
+        self._phases.kept(state.topics, state.deleted)
 
 
 class ObservedGateways(MemoryGateways):
