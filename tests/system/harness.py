@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 from urllib.error import HTTPError
@@ -57,8 +58,18 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> 
 
 
 def create_topic(url: str, topic: str, partitions: int = 1) -> None:
-    """As `headgate topic create` does, for tests of something else."""
-    _ask(url, "/v1/topics", "POST", {"name": topic, "partitions": partitions})
+    """As `headgate topic create` does, for tests of something else: waits while nobody leads."""
+
+    def is_created() -> bool:
+        try:
+            _ask(url, "/v1/topics", "POST", {"name": topic, "partitions": partitions})
+        except HTTPError as error:
+            if error.code == HTTPStatus.SERVICE_UNAVAILABLE:
+                return False
+            raise
+        return True
+
+    until(is_created, f"{topic} is created")
 
 
 def knows_topic(url: str, topic: str) -> bool:
