@@ -108,6 +108,16 @@ async def test_whoever_reads_letters_sees_those_of_their_grant(api: Api, who: st
         assert (answer.status, answer.body.replace(b"%d" % wanted, b"N")) == (404, never)
 
 
+@pytest.mark.parametrize(("who", "seen"), [("mine", set()), ("all", {MINE, THEIRS, OTHERS})])
+async def test_of_a_damaged_letter_no_filter_can_tell_whether_it_may_be_seen(
+    api: Api, who: str, seen: set[int]
+) -> None:
+    damaged = msgspec.structs.replace(api.store.stored.letters[MINE], damage="a bit has flipped")
+    api.store.stored.letters[MINE] = damaged
+    listed = await api.json(who, "GET", BASE)
+    assert {one["id"] for one in listed["letters"]} == seen
+
+
 async def test_what_is_about_a_whole_collection_is_there_unless_the_grant_excludes_that() -> None:
     api = Api()
     for seq, collection in enumerate(("shop", "theirs"), start=1):

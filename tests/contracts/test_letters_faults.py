@@ -124,6 +124,103 @@ async def test_a_damaged_letter_is_a_failure_of_the_store_and_keeps_only_its_own
     with pytest.raises(StorageFailed, match=r"(letter|file) is damaged"):
         await store.parked("g1", [REF], each=2)
     assert [one.delivery.seq for one in await store.parked("g1", [REF], each=1)] == [1]
+    assert [bool(one.damage) for one in await store.find(EVERYTHING)] == [False, True]
+
+
+DAMAGED: dict[str, str] = {
+    "embedded": "UPDATE letters SET delivery = x'7b00' WHERE seq = 2",
+    "postgres": "UPDATE {schema}.letters SET delivery = '\\x7b00' WHERE seq = 2",
+}
+
+
+@pytest.fixture(params=sorted(DAMAGED))
+async def damaging(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[tuple[LetterStore, Callable[[], Awaitable[None]]]]:
+    """A store, and what damages its letters of record 2."""
+    if request.param == "embedded":
+        folder = DataFolder.open(tmp_path / "data")
+
+        async def damage() -> None:
+            with contextlib.closing(apsw.Connection(str(folder.letters_file))) as connection:
+                connection.execute(DAMAGED["embedded"])
+
+        store: LetterStore = EmbeddedLetterStore(folder)
+    else:
+        server: Postgres = request.getfixturevalue("postgres")
+        schema = f"letters_{uuid4().hex[:12]}"
+
+        async def damage() -> None:
+            async with await psycopg.AsyncConnection.connect(server.dsn, autocommit=True) as one:
+                await one.execute(DAMAGED["postgres"].format(schema=schema).encode())
+
+        store = PostgresLetterStore(server.dsn, schema=schema)
+    yield store, damage
+    await store.close()
+
+
+Damaging = tuple[LetterStore, Callable[[], Awaitable[None]]]
+
+
+async def test_a_letter_takes_the_place_of_a_damaged_one_and_nobody_is_forgotten(
+    damaging: Damaging,
+) -> None:
+    """A put that failed would hold all that waits to be written for its gateway."""
+    store, damage = damaging
+    await store.put([letter(1), letter(2), letter(3)], HELD, now_ms=1)
+    await damage()
+    for _ in range(2):  # a lane that starts again may write the same
+        await store.put([letter(2), letter(4)], HELD, now_ms=2)
+        parked = await store.parked("g1", [REF], each=9)
+        assert [one.delivery.seq for one in parked] == [1, 2, 3, 4]
+        [dead] = await store.find(LetterQuery())
+        assert dead.delivery == letter(2).delivery, "sent again, it goes to whoever is subscribed"
+        assert "can't be read any more" in dead.error
+    await damage()
+    await store.put([letter(2)], HELD, now_ms=3)
+    assert (await store.parked("g1", [REF], each=9))[1].delivery == letter(2).delivery
+    assert [one.delivery for one in await store.find(LetterQuery())] == [letter(2).delivery]
+
+
+async def test_a_letter_that_is_damaged_or_meets_a_damaged_one_is_buried(
+    damaging: Damaging,
+) -> None:
+    store, damage = damaging
+    rejected = msgspec.structs.replace(letter(2), state="dead", reason="rejected")
+    await store.put([letter(1), letter(2), rejected], HELD, now_ms=1)
+    parked = await store.parked("g1", [REF], each=9)
+    await damage()
+    buried = [msgspec.structs.replace(one, reason="rejected") for one in parked]
+    await store.bury(buried, HELD, now_ms=2)
+    assert [one.delivery for one in await store.find(EVERYTHING)] == [
+        letter(1).delivery,
+        letter(2).delivery,
+    ]
+
+
+async def test_a_damaged_letter_is_shown_and_deleted(damaging: Damaging) -> None:
+    store, damage = damaging
+    dead = [msgspec.structs.replace(letter(seq), state="dead") for seq in (1, 2, 3)]
+    await store.put(dead, HELD, now_ms=1)
+    await damage()
+    found = await store.find(EVERYTHING)
+    assert [(one.delivery.seq, bool(one.damage)) for one in found] == [
+        (1, False),
+        (2, True),
+        (3, False),
+    ]
+    assert (found[1].gateway_id, found[1].ref, found[1].at_ms) == ("g1", REF, 1)
+    revived = await store.revive([one.id for one in found], now_ms=2)
+    again = await store.revived([REF], after_id=0, limit=9)
+    assert [(one.id, bool(one.damage)) for one in again] == [
+        (one.id, bool(one.damage)) for one in found
+    ]
+    await store.bury(again, HELD, now_ms=3)
+    assert [one.id for one in await store.find(LetterQuery())] == revived
+    [damaged] = [one for one in await store.find(LetterQuery()) if one.damage]
+    assert damaged.id == found[1].id, "nobody takes what was shown of it for the event"
+    assert await store.delete([found[1].id]) == [found[1].id]
+    assert [one.delivery.seq for one in await store.find(EVERYTHING)] == [1, 3]
 
 
 async def test_no_letters_are_made_anew_in_a_folder_that_is_gone(

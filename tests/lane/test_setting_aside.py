@@ -351,6 +351,25 @@ async def test_a_damaged_letter_that_is_wanted_again_holds_its_own_partition_alo
 
 
 @on_virtual_time
+async def test_a_damaged_letter_that_is_wanted_again_is_dead_again_and_holds_nothing() -> None:
+    world = await reading()
+    world.gateways.rejected = {("gateway-1", 1), ("gateway-1", 2)}
+    world.append(2)
+    await settle_down(2)
+    first, second = world.letters.of("dead")
+    world.gateways.rejected = set()
+    world.letters.stored.letters[first.id] = replace(first, damage="a bit has flipped")
+    await world.letters.revive([first.id, second.id], now_ms=1)
+    world.push(from_coordinator.LettersRevived())
+    await settle_down(5)
+    assert world.gateways.seqs("gateway-1") == [2], "of the other nothing is sent to anybody"
+    [dead] = world.letters.letters
+    assert (dead.id, dead.state) == (first.id, "dead")
+    assert "it is damaged" in dead.error
+    assert report(world).letters == ""
+
+
+@on_virtual_time
 async def test_a_damaged_letter_that_is_wanted_again_keeps_no_lane_from_beginning() -> None:
     world = await reading()
     world.gateways.rejected = {("gateway-1", 1)}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 
@@ -207,6 +209,28 @@ async def test_a_letter_of_a_group_is_sent_again_where_somebody_can_own_its_targ
     assert b"target 1 of 8 of group radar" in answer.body
     api.targets.add(old)
     assert (await api.call("POST", f"{BASE}/{stranded.id}/retry")).status == 200
+
+
+async def test_a_damaged_letter_is_shown_and_keeps_nobody_from_the_others(
+    api: Api, tmp_path: Path
+) -> None:
+    await api.store.put([letter(seq) for seq in (1, 2, 3)], HELD, now_ms=NOW_MS)
+    with contextlib.closing(apsw.Connection(str(tmp_path / "data" / "letters.db"))) as connection:
+        connection.execute("UPDATE letters SET delivery = x'7b00', error = x'ff' WHERE seq = 2")
+    first, damaged, last = (await api.list("?documents=true")).letters
+    assert (first.damaged, damaged.damaged, last.damaged) == (False, True, False)
+    assert (damaged.gateway, damaged.seq, damaged.document) == ("g1", 2, msgspec.UNSET)
+    remedy = f"or give it up with `headgate dlq delete {damaged.id}`"
+    assert remedy in damaged.error
+    answer = await api.call("POST", f"{BASE}/{damaged.id}/retry")
+    assert answer.status == 400
+    assert remedy.encode() in answer.body
+    said = await api.change("retry", filter={})
+    assert (said.count, said.delivered, said.dead_again) == (3, 0, 1)
+    assert [remedy in one for one in said.errors or []] == [True]
+    assert [one.seq for one in (await api.list("?state=parked")).letters] == [1, 3]
+    assert (await api.call("DELETE", f"{BASE}/{damaged.id}")).status == 204
+    assert (await api.list()).letters == []
 
 
 async def test_who_does_not_wait_is_answered_at_once(api: Api) -> None:

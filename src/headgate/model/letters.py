@@ -50,7 +50,8 @@ class NewLetter(msgspec.Struct, frozen=True):
 
 
 class Letter(msgspec.Struct, frozen=True):
-    """A stored letter; `id` is never given out twice, `at_ms` is when it was written."""
+    """A stored letter; `id` is never given out twice, `at_ms` is when it was written. Of one that
+    the store has damaged, an operator is shown what else is known, and the `damage`."""
 
     id: int
     gateway_id: str
@@ -60,6 +61,7 @@ class Letter(msgspec.Struct, frozen=True):
     attempts: int
     error: str
     at_ms: int
+    damage: str = ""
 
     @property
     def ref(self) -> PartitionRef:

@@ -26,7 +26,8 @@ WAIT = "A time, such as 500ms or 2s; 10s at most."
 class LetterInfo(msgspec.Struct, frozen=True):
     """A letter with its event, for a `gateway` or for a consumer `group`; the other is empty.
     `at_ms` is when it was written, `time_ms` when the event was; `document` is left out of lists
-    unless it is asked for."""
+    unless it is asked for. Of one that is `damaged` only what the store knows besides the event is
+    there; `error` says what can be done."""
 
     id: int
     state: LetterState
@@ -50,6 +51,7 @@ class LetterInfo(msgspec.Struct, frozen=True):
         msgspec.UNSET
     )
     headers: dict[str, str] = {}
+    damaged: bool = False
 
 
 class LetterList(msgspec.Struct, frozen=True):
@@ -92,7 +94,8 @@ class LetterSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 class LettersChanged(msgspec.Struct, frozen=True):
     """How many were changed, or with `dry_run` would be. Who waits for what becomes of letters that
     are sent again also learns how many were `delivered` to everybody who is subscribed now, how
-    many are `dead_again`, and why (`errors`); the others are on their way."""
+    many are `dead_again`, and why (`errors`); the others are on their way. Who doesn't wait learns
+    it where some can't be sent at all."""
 
     count: int
     last_id: int

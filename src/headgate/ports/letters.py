@@ -48,7 +48,8 @@ class LetterStore(Protocol):
         either of them was, as if both were written now. So a lane that starts again may write what
         its predecessor wrote. A letter that was joined has another id: a lane that read it before,
         and sent it to fewer, can't remove it, and an operator who was shown less of it neither
-        deletes nor revives it.
+        deletes nor revives it. A new one takes the place of one that is damaged; where that was
+        parked, a dead letter of the record is kept besides, for whomever it was for.
         """
 
     async def parked(
@@ -66,7 +67,7 @@ class LetterStore(Protocol):
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
     ) -> list[Letter]:
         """Up to `limit` letters of lanes that an operator wants to be sent again, with an id above
-        `after_id`, by id."""
+        `after_id`, by id; those that are damaged as `find` shows them."""
 
     async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
         """Parked letters that were delivered, or that nobody waits for any more."""
@@ -74,14 +75,15 @@ class LetterStore(Protocol):
     async def bury(self, letters: Sequence[Letter], fences: Fences, *, now_ms: int) -> None:
         """Parked letters are dead from now on, with the reason, the attempts and the error that
         they have here. One that meets another dead letter of its record and reason is joined with
-        it, and keeps its id."""
+        it, and keeps its id. One that was shown as damaged stays so."""
 
     # --- operators -------------------------------------------------------------------------------
 
     async def find(
         self, query: LetterQuery, *, after_id: int = 0, limit: int = 100
     ) -> list[Letter]:
-        """Up to `limit` letters with an id above `after_id`, by id."""
+        """Up to `limit` letters with an id above `after_id`, by id; those that are damaged, too:
+        without what can't be read, and with a word about it (`damage`)."""
 
     async def count(self, query: LetterQuery) -> int: ...
 

@@ -12,10 +12,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headgate.adapters.letters import decoded, encoded, printable
+from headgate.adapters.letters import (
+    content_of,
+    either,
+    encoded,
+    in_place_of_damaged,
+    printable,
+    undamaged,
+)
 from headgate.adapters.postgres.connections import Query, Session
 from headgate.adapters.postgres.letter_table import LetterStatements
-from headgate.decide.delivery.parts import joined
 from headgate.decide.letters.fences import admitted
 from headgate.decide.portions import Portion
 from headgate.errors import StorageFailed
@@ -79,9 +85,11 @@ async def _insert(
 async def _join(
     session: Session, statements: LetterStatements, letters: Sequence[NewLetter], now_ms: int
 ) -> list[NewLetter]:
-    """Those whose places are free again: somebody else has just taken away what was there."""
+    """What is left to write: those whose places are free again, because somebody else has just
+    taken away what was there, and what is kept of damaged ones."""
     stored = await _same(session, statements, letters)
     changed: dict[int, NewLetter] = {}
+    left = [letter for letter in letters if _place_of(letter) not in stored]
     for letter in letters:
         if (found := stored.get(_place_of(letter))) is None:
             continue
@@ -89,12 +97,14 @@ async def _join(
         before = changed.get(id_)
         if before is not None:
             reason, delivery = before.reason, before.delivery
-        both = joined(delivery, letter.delivery)
+        if delivery is None and (kept := in_place_of_damaged(letter)):
+            left.append(kept)
+        both = either(delivery, letter.delivery) or letter.delivery
         if (reason, delivery) != (letter.reason, both):
             changed[id_] = replace(letter, delivery=both)
     if changed:
         await session.query(statements.join, {**_said(changed), "now_ms": now_ms})
-    return [letter for letter in letters if _place_of(letter) not in stored]
+    return sorted(left, key=_place_of)
 
 
 async def remove(
@@ -117,34 +127,34 @@ async def bury(
         session, statements, {letter.fenced_by: fences[letter.fenced_by] for letter in letters}
     )
     rows = await session.query(statements.still_parked, ([letter.id for letter in letters],))
-    waiting = {id_: decoded(content, redelivery=False) for id_, content in rows}
-    by_place: dict[_Place, tuple[Letter, Delivery]] = {}
+    waiting = dict(rows)
+    by_place: dict[_Place, tuple[Letter, Delivery | None]] = {}
     replaced: list[int] = []
     for letter in sorted(letters, key=lambda one: one.id):
-        if (delivery := waiting.get(letter.id)) is None:
+        if letter.id not in waiting:
             continue
-        place = _place(letter.gateway_id, "dead", letter.reason, *_where(delivery))
+        said = letter.delivery
+        content = waiting[letter.id]
+        delivery = None if letter.damage else undamaged(content, _where(said)) or said
+        place = _place(letter.gateway_id, "dead", letter.reason, *_where(said))
         if place in by_place:
             former, stored = by_place[place]
             replaced.append(former.id)
-            delivery = joined(stored, delivery)
+            delivery = either(stored, delivery)
         by_place[place] = letter, delivery
     new = [
-        NewLetter(letter.gateway_id, "dead", letter.reason, delivery)
-        for letter, delivery in by_place.values()
+        NewLetter(letter.gateway_id, "dead", letter.reason, letter.delivery)
+        for letter, _ in by_place.values()
     ]
     for place, (id_, _, stored) in (await _same(session, statements, new)).items():
         letter, delivery = by_place[place]
         replaced.append(id_)
-        by_place[place] = letter, joined(stored, delivery)
+        by_place[place] = letter, either(stored, delivery)
     await session.query(statements.forget, (replaced,))
-    buried = {
-        letter.id: NewLetter(
-            letter.gateway_id, "dead", letter.reason, delivery, letter.attempts, letter.error
-        )
-        for letter, delivery in by_place.values()
-    }
-    await session.query(statements.bury, {**_said(buried), "now_ms": now_ms})
+    buried = {letter.id: letter for letter, _ in by_place.values()}
+    contents = [content_of(delivery) for _, delivery in by_place.values()]
+    values = {**_said(buried), "delivery": contents, "now_ms": now_ms}
+    await session.query(statements.bury, values)
 
 
 async def abandon(
@@ -208,15 +218,17 @@ async def _news(session: Session, look: Query, fences: Fences) -> Fences:
 
 async def _same(
     session: Session, statements: LetterStatements, letters: Sequence[NewLetter]
-) -> dict[_Place, tuple[int, str, Delivery]]:
-    """The stored letters that stand where these would: id, reason and delivery."""
-    found: dict[_Place, tuple[int, str, Delivery]] = {}
+) -> dict[_Place, tuple[int, str, Delivery | None]]:
+    """The stored letters that stand where these would: id, reason and delivery, where that isn't
+    damaged."""
+    found: dict[_Place, tuple[int, str, Delivery | None]] = {}
     for state, statement in (("parked", statements.same_parked), ("dead", statements.same_dead)):
         if some := [letter for letter in letters if letter.state == state]:
-            for id_, gateway_id, reason, content in await session.query(statement, _places(some)):
-                delivery = decoded(content, redelivery=False)
-                place = _place(gateway_id, some[0].state, reason, *_where(delivery))
-                found[place] = id_, reason, delivery
+            rows = await session.query(statement, _places(some))
+            for id_, gateway_id, reason, content, *record in rows:
+                topic, partition, seq = record
+                place = _place(gateway_id, some[0].state, reason, topic, partition, seq)
+                found[place] = id_, reason, undamaged(content, (topic, partition, seq))
     return found
 
 
@@ -234,7 +246,7 @@ def _where(delivery: Delivery) -> tuple[str, int, int]:
     return delivery.topic, delivery.partition, delivery.seq
 
 
-def _said(letters: Mapping[int, NewLetter]) -> dict[str, Any]:
+def _said(letters: Mapping[int, NewLetter] | Mapping[int, Letter]) -> dict[str, Any]:
     return {
         "id": list(letters),
         "reason": [letter.reason for letter in letters.values()],

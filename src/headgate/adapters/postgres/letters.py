@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from headgate.adapters.letters import letter_of
+from headgate.adapters.letters import letter_of, shown
 from headgate.adapters.postgres import letter_changes
 from headgate.adapters.postgres.connections import (
     COMMIT_TIMEOUT_S,
@@ -98,7 +98,7 @@ class PostgresLetterStore:
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
     ) -> list[Letter]:
         values = {**letter_changes.asked(refs), "after_id": after_id, "limit": limit}
-        return [letter_of(row) for row in await self._rows(self._letters.revived, values)]
+        return [shown(row) for row in await self._rows(self._letters.revived, values)]
 
     async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
         await self._in_portions(
@@ -119,7 +119,7 @@ class PostgresLetterStore:
     ) -> list[Letter]:
         statement, values = self._letters.find(query)
         rows = await self._rows(statement, {**values, "after_id": after_id, "limit": limit})
-        return [letter_of(row) for row in rows]
+        return [shown(row) for row in rows]
 
     async def count(self, query: LetterQuery) -> int:
         [(count,)] = await self._rows(*self._letters.count(query))

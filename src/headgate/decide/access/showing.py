@@ -101,4 +101,7 @@ class Sight:
             except Forbidden:  # a claim is missing: it sees nothing of that topic
                 return False
             self._filters[event.topic] = None if limit is None else limit.filter
-        return shows_event(self._filters[event.topic], event)
+        limit_to = self._filters[event.topic]
+        if letter.damage:  # whether a filter would show it can't be told any more
+            return limit_to is None
+        return shows_event(limit_to, event)

@@ -355,11 +355,15 @@ def letter_told(letter: LetterInfo) -> str:
     error = f" ({letter.error})" if letter.error else ""
     if letter.state == "dead":
         why = WHY_DEAD.get(letter.reason, letter.reason)
+        if letter.damaged:
+            return f"dead letter {letter.id} for {whose} since {clock(letter.at_ms)}: {why}{error}"
         return (
             f"dead letter {letter.id} for {whose} since {clock(letter.at_ms)}: {why}{error}; "
             f"headgate dlq retry {letter.id} sends it again"
         )
     why = WHY_PARKED.get(letter.reason, letter.reason)
+    if letter.damaged:
+        return f"letter {letter.id}, parked for {whose} since {clock(letter.at_ms)}: {why}{error}"
     if letter.redelivery:
         return f"letter {letter.id} is being sent again to {whose}, as an operator wanted"
     return (

@@ -167,12 +167,24 @@ def described(letter: Letter, *, documents: bool = True) -> LetterInfo:
         op=event.op,
         subscriptions=[] if group else list(event.subscriptions),
         attempts=letter.attempts,
-        error=letter.error,
+        error=is_damaged(letter) if letter.damage else letter.error,
         at_ms=letter.at_ms,
         time_ms=event.time_ms,
         redelivery=event.redelivery,
-        document=event.document if documents else msgspec.UNSET,
+        document=event.document if documents and not letter.damage else msgspec.UNSET,
         headers={} if event.headers is msgspec.UNSET else decoded(bytes(event.headers)),
+        damaged=bool(letter.damage),
+    )
+
+
+def is_damaged(letter: Letter) -> str:
+    """And what can be done about it."""
+    what = f"it is damaged ({letter.damage}), and can't be sent"
+    if letter.state == "parked":
+        return f"{what}; what is behind it waits: restore the store of letters from a copy"
+    return (
+        f"{what}; restore the store of letters from a copy, or give it up with "
+        f"`headgate dlq delete {letter.id}`"
     )
 
 

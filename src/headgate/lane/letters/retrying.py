@@ -1,10 +1,10 @@
 """Sends what an operator wants to be sent again, to everybody who is subscribed to it now.
 
 Each letter is matched anew: subscriptions come and go, and change their ids, while it lies there.
-It leaves the store when every gateway that it is for has taken it; what nobody wants is dead again,
-and says so. Letters are looked through one page after the other, so one for a subscriber that
-doesn't read keeps only itself waiting, and one that can't be read what is behind it of its
-partition. Outside the order, as every subscriber is told.
+It leaves the store when every gateway that it is for has taken it; what nobody wants, or can read,
+is dead again, and says so. Letters are looked through one page after the other, so one for a
+subscriber that doesn't read keeps only itself waiting, and a page that can't be read what is behind
+it of its partition. Outside the order, as every subscriber is told.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ PAGE = 100
 """Letters that are on their way at a time; fewer where the store takes too long for them."""
 UNWANTED = "it was sent again, but nobody who is subscribed now wants it"
 REJECTED = "a gateway rejected it"
+DAMAGED = "it is damaged, so nobody can be sent it: delete it"
 TAKEN: frozenset[Verdict] = frozenset({"accepted", "duplicate"})
 
 SendAgain = Callable[[str, Delivery], Awaitable[Verdict | None]]
@@ -144,7 +145,9 @@ class Retrying:
         through: list[Letter] = []
         dead: list[Letter] = []
         for letter, verdicts in zip(held, answers, strict=True):
-            if not verdicts:
+            if letter.damage:
+                dead.append(replace(letter, error=DAMAGED))
+            elif not verdicts:
                 dead.append(replace(letter, error=UNWANTED))
             elif "stale_fence" in verdicts:
                 reason = f"a gateway has seen a newer owner of {letter.ref}"
@@ -190,7 +193,9 @@ class Retrying:
 
     def _addressed(self, letter: Letter) -> dict[str, Delivery]:
         """Who gets it, as of now: per gateway its delivery. When it was revived names the wish."""
-        if letter.delivery.lost_from:
+        if letter.damage:
+            found: dict[str, Delivery] = {}
+        elif letter.delivery.lost_from:
             known = letter.gateway_id in self._holding.around.urls
             found = {letter.gateway_id: letter.delivery} if known else {}
         else:

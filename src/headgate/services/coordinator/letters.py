@@ -19,6 +19,7 @@ from headgate.decide.access.showing import Sight
 from headgate.decide.operations.letter_queries import (
     by_gateway,
     described,
+    is_damaged,
     letter_id,
     list_question,
     page_of,
@@ -148,8 +149,8 @@ class LetterRoutes:
     async def _retry(self, request: Request) -> Response:
         self._check_leads()
         letter = await self._found(request)
-        if self._is_stranded(letter):
-            raise InvalidRequest(f"letter {letter.id} {_is_nobodys(letter)}", id=letter.id)
+        if why := self._why_not(letter):
+            raise InvalidRequest(f"letter {letter.id} can't be sent again: {why}", id=letter.id)
         if not await self._revive([letter]):
             letter = await self._found(request)
             raise _is_parked(letter, "it is sent by itself as soon as its gateway takes it")
@@ -191,17 +192,16 @@ class LetterRoutes:
         last_id = scanned_id or (found[-1].id if found else selection.after)
         more = bool(scanned_id) or len(found) == selection.limit
         changed = LettersChanged(len(ids), last_id, more=more)
-        if waits and asked_ms:
+        stay = [why for letter in found if (why := self._why_not(letter))] if waits else []
+        if (waits and asked_ms) or stay:
             left = await self._left_of(ids, asked_ms / 1_000)
             dead = [letter for letter in left if letter.state == "dead"]
-            stranded = [letter for letter in found if self._is_stranded(letter)]
-            errors = [one.error for one in dead] + [f"it {_is_nobodys(one)}" for one in stranded]
             changed = msgspec.structs.replace(
                 changed,
-                count=changed.count + len(stranded),
+                count=changed.count + len(stay),
                 delivered=len(ids) - len(left),
-                dead_again=len(dead) + len(stranded),
-                errors=sorted(set(errors)),
+                dead_again=len(dead) + len(stay),
+                errors=sorted({*(one.error for one in dead), *stay}),
             )
         return json_response(changed)
 
@@ -232,12 +232,17 @@ class LetterRoutes:
             pause_s = min(pause_s * 2, LOOK_LAST_S)
         return []
 
-    def _is_stranded(self, letter: Letter) -> bool:
-        """Of a target that no consumer can own: as parked it would wait for ever."""
-        return bool(group_of(letter.gateway_id)) and not self._is_target(letter.gateway_id)
+    def _why_not(self, letter: Letter) -> str:
+        """Why it can't be sent again, where it can't: as parked it would wait for ever. Nobody can
+        read one that is damaged, and no consumer can own some targets."""
+        if letter.damage:
+            return is_damaged(letter)
+        if group_of(letter.gateway_id) and not self._is_target(letter.gateway_id):
+            return f"it {_is_nobodys(letter)}"
+        return ""
 
     async def _revive(self, letters: Sequence[Letter]) -> list[int]:
-        ids = [one.id for one in letters if not self._is_stranded(one)]
+        ids = [one.id for one in letters if not self._why_not(one)]
         revived = await self._store.revive(ids, now_ms=self._machine.wall_ms())
         if revived:
             log.info(LogLine.LETTERS_REVIVED, count=len(revived))

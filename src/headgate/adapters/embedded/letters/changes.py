@@ -25,8 +25,14 @@ from headgate.adapters.embedded.letters.tables import (
     THE_DEAD_ONE,
     THE_PARKED_ONE,
 )
-from headgate.adapters.letters import decoded, encoded, printable
-from headgate.decide.delivery.parts import joined
+from headgate.adapters.letters import (
+    content_of,
+    either,
+    encoded,
+    in_place_of_damaged,
+    printable,
+    undamaged,
+)
 from headgate.decide.letters.fences import admitted
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
@@ -48,8 +54,12 @@ def put(
 ) -> None:
     _admit(connection, {letter.fenced_by: fences[letter.fenced_by] for letter in letters})
     for letter in letters:
-        if not _insert(connection, letter, now_ms):
-            _join(connection, letter, now_ms)
+        _write(connection, letter, now_ms)
+
+
+def _write(connection: apsw.Connection, letter: NewLetter, now_ms: int) -> None:
+    if not _insert(connection, letter, now_ms):
+        _join(connection, letter, now_ms)
 
 
 def _insert(connection: apsw.Connection, letter: NewLetter, now_ms: int) -> bool:
@@ -75,11 +85,13 @@ def _join(connection: apsw.Connection, letter: NewLetter, now_ms: int) -> None:
     found = _same(connection, letter.gateway_id, letter.state, letter.reason, letter.delivery)
     assert found is not None, "nothing else can be in the way"
     id_, reason, stored = found
-    both = joined(stored, letter.delivery)
+    both = either(stored, letter.delivery) or letter.delivery
     if (reason, stored) == (letter.reason, both):
         return
     connection.execute(FORGET, (id_,))
     _insert(connection, msgspec.structs.replace(letter, delivery=both), now_ms)
+    if stored is None and (kept := in_place_of_damaged(letter)):
+        _write(connection, kept, now_ms)
 
 
 def remove(connection: apsw.Connection, letters: Sequence[Letter], fences: Fences) -> None:
@@ -96,13 +108,14 @@ def bury(
         row = connection.execute(STILL_PARKED, (letter.id,)).fetchone()
         if row is None:
             continue
-        delivery = decoded(row[0], redelivery=False)
-        if found := _same(connection, letter.gateway_id, "dead", letter.reason, delivery):
+        said = letter.delivery
+        delivery = None if letter.damage else undamaged(row[0], _place(said)) or said
+        if found := _same(connection, letter.gateway_id, "dead", letter.reason, said):
             id_, _, stored = found
-            delivery = joined(stored, delivery)
+            delivery = either(stored, delivery)
             connection.execute(FORGET, (id_,))
         error = printable(letter.error)
-        values = (letter.reason, letter.attempts, error, now_ms, encoded(delivery), letter.id)
+        values = (letter.reason, letter.attempts, error, now_ms, content_of(delivery), letter.id)
         connection.execute(BURY, values)
 
 
@@ -127,8 +140,9 @@ def _same(
     state: LetterState,
     reason: LetterReason,
     delivery: Delivery,
-) -> tuple[int, str, Delivery] | None:
-    """The letter of that kind which the gateway has of the record already, and its reason."""
+) -> tuple[int, str, Delivery | None] | None:
+    """The letter of that kind which the gateway has of the record already, its reason, and what it
+    is about, where that isn't damaged."""
     place = (delivery.topic, delivery.partition, gateway_id, delivery.seq)
     if state == "parked":
         row = connection.execute(THE_PARKED_ONE, place).fetchone()
@@ -137,4 +151,8 @@ def _same(
     if row is None:
         return None
     id_, written_for, content = row
-    return id_, written_for, decoded(content, redelivery=False)
+    return id_, written_for, undamaged(content, _place(delivery))
+
+
+def _place(delivery: Delivery) -> tuple[str, int, int]:
+    return delivery.topic, delivery.partition, delivery.seq

@@ -24,7 +24,6 @@ import msgspec
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import changes as letter_changes
 from headgate.adapters.embedded.letters.tables import (
-    COLUMNS,
     COUNTS,
     DELETE,
     HAS_FENCES,
@@ -33,12 +32,13 @@ from headgate.adapters.embedded.letters.tables import (
     PARKED,
     REVIVE,
     REVIVED,
+    SHOWN,
     SWEEP,
     conditions,
 )
 from headgate.adapters.embedded.log.open_files import OpenFiles, let_go
 from headgate.adapters.embedded.sqlite import connect, storage_errors, storage_failed, transaction
-from headgate.adapters.letters import letter_of
+from headgate.adapters.letters import letter_of, shown
 from headgate.errors import DataFolderError, Fenced, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
@@ -115,7 +115,7 @@ class EmbeddedLetterStore:
                 found = sorted([*found, *connection.execute(REVIVED, values)])[:limit]
             return found
 
-        return [letter_of(row) for row in await self._read(rows)]
+        return [shown(row) for row in await self._read(rows)]
 
     async def remove(self, letters: Sequence[Letter], fences: Fences) -> None:
         for some in _chunks(letters):
@@ -133,9 +133,9 @@ class EmbeddedLetterStore:
         self, query: LetterQuery, *, after_id: int = 0, limit: int = 100
     ) -> list[Letter]:
         where, values = conditions(query)
-        statement = f"SELECT {COLUMNS} FROM letters WHERE {where} AND id > ? ORDER BY id LIMIT ?"  # noqa: S608 - conditions are from here, values are bound
+        statement = f"SELECT {SHOWN} FROM letters WHERE {where} AND id > ? ORDER BY id LIMIT ?"  # noqa: S608 - conditions are from here, values are bound
         rows = await self._rows(statement, (*values, after_id, limit))
-        return [letter_of(row) for row in rows]
+        return [shown(row) for row in rows]
 
     async def count(self, query: LetterQuery) -> int:
         where, values = conditions(query)

@@ -65,6 +65,11 @@ COLUMNS = (
     "id, gateway_id, state, reason, attempts, error, at_ms, redelivery, delivery, topic, partition,"
     " seq"
 )
+# Texts as they are, damaged or not.
+SHOWN = (
+    "id, CAST(gateway_id AS BLOB), state, CAST(reason AS BLOB), attempts, CAST(error AS BLOB),"
+    " at_ms, redelivery, delivery, CAST(topic AS BLOB), partition, seq"
+)
 PUT = """
 INSERT INTO letters (gateway_id, state, reason, topic, partition, seq, key, redelivery, attempts,
                      error, at_ms, delivery)
@@ -100,7 +105,7 @@ WHERE state = 'parked' AND redelivery = 0 AND topic = ? AND partition = ? AND ga
 ORDER BY seq LIMIT ?
 """  # noqa: S608 - names from here
 REVIVED = f"""
-SELECT {COLUMNS} FROM letters
+SELECT {SHOWN} FROM letters
 WHERE state = 'parked' AND redelivery = 1 AND topic = ? AND partition = ? AND id > ?
     AND gateway_id NOT GLOB '{PREFIX}*'
 ORDER BY id LIMIT ?
