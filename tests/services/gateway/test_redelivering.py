@@ -471,6 +471,23 @@ async def test_what_was_had_before_there_were_pages_does_not_come_again(place: S
     assert place.seqs("a") == place.seqs("b") == [1, 2]
 
 
+async def test_what_goes_on_in_pages_takes_no_room_from_what_has_to_be_remembered() -> None:
+    """It did, until it was old: nobody got any other redelivery for so long."""
+    async with stage(bounds=TWO_EACH, remembered=3) as place:
+        assert place.deliver(again(1, "a", "b")) == ("retry",)
+        place.deliver(again(1, "c", partition=1))
+        place.read("c")
+        assert place.seqs("c", 1) == []
+        paged = page(1, again(1, "a", "b"))
+        assert place.deliver(*paged) == ("retry",)
+        place.deliver(again(1, "c", partition=1))
+        for name in NAMES:
+            place.read(name)
+        assert place.seqs("c", 1) == [1]
+        assert place.deliver(*paged) == ("duplicate",)
+        assert (place.seqs("a"), place.seqs("b")) == ([1], [1])
+
+
 async def test_a_stopping_gateway_lets_nobody_go_on(place: Stage) -> None:
     place.deliveries.stopping = True
     assert wanted(place, *page(1, again(1, "a"))) == (("retry",), [])

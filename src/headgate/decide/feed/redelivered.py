@@ -116,6 +116,11 @@ class Redelivered:
         self._settled.keep(sending, names, now_s)
         self._make_room()
 
+    def forget(self, sending: Sending) -> None:
+        """Who has had it is known otherwise."""
+        self._put_off.drop(sending)
+        self._settled.drop(sending)
+
     def forget_old(self, now_s: float) -> None:
         for memory in (self._put_off, self._settled):
             while (oldest := memory.oldest()) is not None and now_s - oldest[1] >= self._ttl_s:

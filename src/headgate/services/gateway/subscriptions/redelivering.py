@@ -97,6 +97,8 @@ class Redelivering:
         have = had.union([one.id for one in (*takers, *firsts)])
         if delivery.from_seq:
             _keep_page(sending, [one for one in here if one.id in have])
+            if have.issubset([one.id for one in here]):  # of each it is known by its pages now
+                self._redelivered.forget(sending)
         elif not self._redelivered.put_off(
             sending, have, round_.now_s, are_all=have.issuperset([one.id for one in here])
         ):
