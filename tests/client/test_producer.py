@@ -15,6 +15,7 @@ from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client.http import HttpClient
 from headgate.client.producer import Producer, ProducerOptions
 from headgate.client.producing.outgoing import OutgoingEvent, Receipt, wire_event
+from headgate.client.producing.pending import Call
 from headgate.errors import (
     HeadgateError,
     InvalidRequest,
@@ -500,3 +501,24 @@ async def test_who_goes_on_with_what_another_producer_sent_says_so(server: Produ
     async with Producer(server.url, ProducerOptions(again=True)) as producer:
         await producer.send("flights", {"n": 1}, event_id="e1")
     assert server.again == [True]
+
+
+async def test_a_call_that_is_cancelled_as_it_ends_is_remembered_too(
+    server: ProduceServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program hears that it was cancelled, and doesn't know that it was written."""
+    server.add_topic("flights")
+    async with Producer(server.url, ProducerOptions(linger_s=0.0)) as producer:
+        sending = asyncio.create_task(producer.send("flights", {"n": 1}, event_id="e1"))
+
+        def end(call: Call) -> None:
+            ended(call)
+            sending.cancel()
+
+        ended = Call._end
+        monkeypatch.setattr(Call, "_end", end)
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        monkeypatch.undo()
+        await producer.send("flights", {"n": 1}, event_id="e1")
+    assert server.again == [False, True]

@@ -57,6 +57,10 @@ class Asked:
         return answer
 
 
+class Panic(BaseException):
+    """What libraries written in another language raise, which no `except Exception` sees."""
+
+
 class Here:
     """An address that answers whatever it is asked, and gateways behind it that take everybody."""
 
@@ -141,7 +145,14 @@ async def server() -> AsyncIterator[ProduceServer]:
 async def test_a_subscriber_rides_out_a_function_that_fails() -> None:
     """Also in that what it waited for, which others may share, was cancelled."""
     here = Here()
-    ask = Asked("first", OSError("away"), KeyError("token"), asyncio.CancelledError(), "second")
+    ask = Asked(
+        "first",
+        OSError("away"),
+        KeyError("token"),
+        asyncio.CancelledError(),
+        Panic("in another language"),
+        "second",
+    )
     subscriber = Subscriber(
         "http://here",
         token=ask,
@@ -156,7 +167,7 @@ async def test_a_subscriber_rides_out_a_function_that_fails() -> None:
         await until(lambda: len(here.links) > 1 and here.links[-1].has_subscribed)
         here.links[-1].says(EVENT)
         assert isinstance(await waiting, Event)
-    assert ask.times == 5
+    assert ask.times == 6
     assert deaths.counts() == {}
 
 

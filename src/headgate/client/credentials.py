@@ -65,7 +65,9 @@ async def _asked(ask: Callable[[], str | Awaitable[str]]) -> str:
             token = await found if inspect.isawaitable(found) else found
     except errors.HeadgateError:
         raise
-    except (Exception, asyncio.CancelledError) as error:
+    except (SystemExit, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
         if isinstance(error, asyncio.CancelledError) and _is_unwanted():
             raise
         if limit.expired():

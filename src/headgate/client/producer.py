@@ -170,6 +170,7 @@ class Producer:
         wired = [wire_event(event, self._machine) for event in events]
         parts = self._parts(wired)
         call = self._calls.begin(len(wired))
+        entered = call.entered  # kept here where the call ends in the moment it is cancelled
         try:
             if len(parts) == 1 and self._has_room_now(parts[0]):
                 refused = self._queue(topic, call, parts[0], call.began_s)
@@ -179,7 +180,7 @@ class Producer:
                 call.refuse_rest(refused)
             await call.done
         except BaseException:
-            for pending in call.entered:
+            for pending in entered:
                 if pending.asked or pending.unknown:
                     self._remember(pending)
             call.abandon()

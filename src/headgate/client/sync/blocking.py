@@ -139,7 +139,7 @@ class Blocking:
         everything is closed, and whoever closes it exits."""
         try:
             self._loop.run_forever()
-        except SystemExit as wanted:
+        except (SystemExit, KeyboardInterrupt) as wanted:
             self._failure, self._closed = wanted, True
             self._loop.call_soon(self._begin_to_end)
 
