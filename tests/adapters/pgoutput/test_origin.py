@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from typing import Any
 
 import psycopg
 import pytest
 
+from headgate.adapters.pgoutput import database as adapter
 from headgate.adapters.pgoutput import slot, tables
+from headgate.adapters.pgoutput.database import Row
 from headgate.adapters.pgoutput.stream import BATCH
 from headgate.errors import ChangeTooLarge, OriginHistoryLost, OriginRefused, OriginUnavailable
 from headgate.model.connector import BEGIN_NOW
@@ -271,6 +275,30 @@ async def test_what_a_connector_has_made_goes_with_it_and_nothing_else(database:
         await origin.release()
         await origin.release()
     assert await made(database) == ({"given"}, {"given"})
+
+
+async def test_a_reader_that_leaves_a_moment_later_doesnt_keep_a_slot(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server notices only a while after a connection is closed that its reader is gone."""
+    await database.run("CREATE TABLE t (id int PRIMARY KEY)")
+    refused = asyncio.Event()
+    ask = adapter.Database.rows
+
+    async def told(asked: adapter.Database, query: Any, *more: Any, **named: Any) -> list[Row]:
+        try:
+            return await ask(asked, query, *more, **named)
+        except psycopg.errors.ObjectInUse:
+            refused.set()
+            raise
+
+    monkeypatch.setattr(adapter.Database, "rows", told)
+    async with an_origin(database.dsn) as origin:
+        async with origin.open("", begin_at=BEGIN_NOW):
+            releasing = asyncio.create_task(origin.release())
+            await refused.wait()
+        await releasing
+    assert await made(database) == (set(), set())
 
 
 async def made(database: Database) -> tuple[set[str], set[str]]:

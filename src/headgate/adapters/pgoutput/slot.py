@@ -6,7 +6,9 @@ it, of the same database system and history; whatever else it is, is a history t
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -24,6 +26,9 @@ CREATE_WAIT_S = 30.0
 """A new slot waits for the transactions that are open."""
 DEAD_AFTER_S = 15
 """A reader that has said nothing for so long has lost its connection: readers speak every 5 s."""
+LEAVES_WITHIN_S = 5.0
+"""The server notices only a while after a reader has closed its connection that it is gone."""
+LOOK_AGAIN_S = 0.05
 FAILOVER_SINCE = 170_000
 _CREATE = "SELECT lsn FROM pg_create_logical_replication_slot(%s, %s)"
 _CREATE_WITH_FAILOVER = (
@@ -39,6 +44,7 @@ _FIND = (
     "pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn)::bigint "
     "FROM pg_replication_slots s WHERE slot_name = {}"
 )
+_DROP = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
 _BOUNDS = {"idle_timeout": "idle_replication_slot_timeout"}
 """By why a slot was given up, what does it, where that isn't the WAL that it holds back."""
 Ask = Callable[[sql.Composed], Awaitable[list[Row]]]
@@ -106,13 +112,19 @@ class Slot:
         return f"process {rows[0][0]}, open since {rows[0][1]}" if rows else "another session"
 
     async def drop(self) -> None:
-        """Nothing where it isn't there."""
+        """Nothing where it isn't there. Raises psycopg's errors, also where somebody else goes on
+        reading it."""
         await self.free()
-        await self._database.rows(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-            "WHERE slot_name = %s",
-            (self.name,),
-        )
+        until = time.monotonic() + LEAVES_WITHIN_S
+        while True:
+            try:
+                await self._database.rows(_DROP, (self.name,))
+            except psycopg.errors.ObjectInUse:
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(LOOK_AGAIN_S)
+            else:
+                return
 
     async def free(self) -> None:
         """End a reader of it that is gone without a word: the server would wait for it."""
