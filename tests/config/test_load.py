@@ -272,7 +272,9 @@ def test_no_origins_may_be_an_empty_list(load: Load) -> None:
 )
 def test_an_address_for_everybody_is_opened_on_purpose_and_said(load: Load, address: str) -> None:
     (warning,) = load(command_line={address: "10.0.0.7", "insecure": True}).warnings
-    assert warning.startswith(f"{address} is 10.0.0.7 (command line): whoever reaches it may ")
+    assert warning.startswith(
+        f"{address} is 10.0.0.7 (command line): everybody who reaches it may "
+    )
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1", "[::1]"])

@@ -207,7 +207,7 @@ def _warnings(config: Config, origins: Mapping[str, SettingSource]) -> list[str]
         if name in NOT_YET and key.of(config) != key.default
     ]
     exposed = [
-        f"{door.key} is {door.host(config)} ({origins[door.key]}): whoever reaches it may "
+        f"{door.key} is {door.host(config)} ({origins[door.key]}): everybody who reaches it may "
         f"{door.open_to_all}"
         for door in open_doors(config)
     ]

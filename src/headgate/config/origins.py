@@ -41,8 +41,8 @@ def handed_on(config: Config, origins: Mapping[str, SettingSource]) -> dict[str,
 
 
 def told_by(variables: Mapping[str, str]) -> Mapping[str, SettingSource] | None:
-    """What whoever started this process has said of it; None where nobody did, or where it can't be
-    understood."""
+    """Where the settings came from, as the process that started this one says; None where it says
+    nothing, or nothing that can be understood."""
     try:
         told = json.loads(variables.get(ORIGINS_VARIABLE, ""))
         found = {str(name): SettingSource(kind, str(where)) for name, (kind, where) in told.items()}

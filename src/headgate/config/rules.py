@@ -48,8 +48,8 @@ def _has_keys(config: Config) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """An address that a role listens on; `open_to_all` is what whoever reaches it may do there,
-    unless it is `guarded` by what the settings `guards` ask for."""
+    """An address that a role listens on; `open_to_all` is what everybody who reaches it may do
+    there, unless it is `guarded` by what the settings `guards` ask for."""
 
     key: str
     open_to_all: str

@@ -1,8 +1,9 @@
 """Who somebody is, and what they may do.
 
-A principal is whoever says a credential: an API token, a JWT, or the cluster's own secret for a
-role. Its grants say what it may do; a need is what a route, a message or a stream asks for.
-Invariant: a value here never holds a secret, only what is known of one; nothing here decides.
+A principal is the holder of a credential: of an API token, of a JWT, or, as a role, of a pass made
+of the cluster's own secret. Its grants say what it may do; a need is what a route, a message or a
+stream asks for. Invariant: a value here never holds a secret, only what is known of one; nothing
+here decides.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ class ApiToken(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever asks. `credential` tells the credential apart from every other one of the same name,
-    and is no secret; `role` is what a node of the cluster is; `claims` are what the grants' filters
-    may name; after `expires_ms` (0: never) nobody is this any more."""
+    """Who a caller is. `credential` tells the credential apart from every other one of the same
+    name, and is no secret; `role` is what a node of the cluster is; `claims` are what the grants'
+    filters may name; after `expires_ms` (0: never) the credential is worth nothing any more."""
 
     name: str
     kind: PrincipalKind
@@ -90,13 +91,13 @@ class Principal:
 
 
 NOBODY = Principal("nobody", "nobody")
-"""Whoever has said nothing about themselves where others have to."""
+"""A caller that has shown no credential where callers have to."""
 
 
 Scope = Literal["named", "asked", "cluster"]
 """How it is known which topic a need is about: it stands in the path, the request or message says
-it (then whoever answers judges that, and what doesn't concern the principal is left out), or the
-need isn't about topics at all."""
+it (then the service that answers judges it, and leaves out the topics that the principal has no
+grant for), or the need isn't about topics at all."""
 
 
 @dataclass(frozen=True, slots=True)

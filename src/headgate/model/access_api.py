@@ -60,8 +60,8 @@ class CreateSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """`required`: whoever asks has to say who they are. `name` is whoever is logged in (empty:
-    nobody), and `may` what that one may do at least with some topics, such as `write:topics`."""
+    """`required`: callers have to log in. `name` is the principal that is logged in (empty: none
+    is), and `may` what it may do at least with some topics, such as `write:topics`."""
 
     required: bool
     may: list[str]

@@ -174,7 +174,7 @@ class ProduceEvent(
 class ProduceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`version` is the partitioning version that the sender routed the events under, if it routes:
     then what doesn't belong here is redirected, else it is handed on. `again`: some of the events
-    may have been sent before, in another request, to whichever node that led to."""
+    may have been sent before, in another request, perhaps to another node."""
 
     events: Annotated[list[ProduceEvent], msgspec.Meta(extra_json_schema=EVENTS_SCHEMA)]
     request_timeout: Annotated[str, msgspec.Meta(description=REQUEST_TIMEOUT)] = (
@@ -423,7 +423,8 @@ class TopologyAnswer(msgspec.Struct, frozen=True):
 
 
 class WhereToSubscribe(msgspec.Struct, frozen=True):
-    """Answer of GET /v1/gateway, which the gateway gives by itself, whoever else is away."""
+    """Answer of GET /v1/gateway, which the gateway gives by itself, also while other roles are
+    away."""
 
     ws_url: str
 

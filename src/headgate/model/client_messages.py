@@ -107,7 +107,7 @@ class Resync(
     stands for all of them.
     A consumer may hear that the log has lost its history (`lost_history`): seqs that it has seen
     come again, and are other records. Or that an operator wants records again (`reset`): none are
-    left out, and those from `from_seq` on come, whoever has processed them before."""
+    left out, and those from `from_seq` on come, also if a consumer has processed them before."""
 
     subscription: str
     topic: str

@@ -12,8 +12,8 @@ from headgate.model.event_message import event_part
 
 Verdict = Literal["accepted", "duplicate", "no_subscriber", "stale_fence", "retry", "rejected"]
 """`accepted`, `duplicate` and `no_subscriber` settle the event; `retry` means not now, `rejected`
-never; a sender whose fence is stale must stop. Whoever rejects an event takes nothing newer of its
-partition in the same answer: that has to wait until its letter is written."""
+never; a sender whose fence is stale must stop. A gateway that rejects an event takes nothing newer
+of its partition in the same answer: that has to wait until its letter is written."""
 
 SETTLING_VERDICTS: frozenset[Verdict] = frozenset({"accepted", "duplicate", "no_subscriber"})
 
@@ -50,16 +50,18 @@ class Delivery(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The gateway is to look itself who else there wants the record: `subscriptions` has only those
     that the sender knows to be there."""
     wish: int = 0
-    """Of a redelivery: which wish of an operator brings it, the same whoever sends it and under
-    whatever epoch; a later wish has another one. 0, as from an older router: that of the epoch."""
+    """Of a redelivery: the number of the operator's wish that brings it, the same from every sender
+    and under every epoch; a later wish has another one. 0, as from an older router: the epoch tells
+    wishes apart."""
     from_seq: int = 0
     """Of a parked record: the batch has all that is parked of the partition from this seq on, up to
     the last one in it; what is older may be unsettled, and comes again (0: nothing is left out)."""
     headers: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     """A JSON object of texts; only where the record has some."""
     in_turn: bool = False
-    """Of a redelivery: it comes where its record stands, since its partition is read again. Whoever
-    has not had the record yet, because it was parked until then, takes it as the record itself."""
+    """Of a redelivery: it comes where its record stands, since its partition is read again. A
+    subscriber that has not had the record yet, because it was parked until then, takes it as the
+    record itself."""
 
 
 def record_of(delivery: Delivery) -> Record:
@@ -160,7 +162,7 @@ class DeliveryBatch(msgspec.Struct, frozen=True):
 
     With the epoch on each delivery, `window` and `attempt` complete the sender's fence.
     `incarnation` is the process of the gateway whose subscriptions it names; any other, which can't
-    know them, refuses it (empty from an older router: whoever gets it takes it).
+    know them, refuses it (empty from an older router: the gateway that gets it takes it).
     """
 
     gateway_id: str

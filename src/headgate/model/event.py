@@ -24,8 +24,8 @@ UNKNOWN_HEADER = "headgate-unknown"
 """The header of a record whose document lacks fields that the origin didn't tell, because the
 change left them as they were: a JSON array with their names."""
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding a document may raise. It may be JSON all the same: with a number that nobody can
-represent, or nested more deeply than whoever decodes it has room for."""
+"""What decoding a document may raise. It may be JSON all the same: with a number that no float can
+represent, or nested more deeply than the decoder has room for."""
 FIRST_SEQ = 1
 """Sequence numbers are dense and start here, so that 0 can mean "nothing yet"."""
 

@@ -1,8 +1,8 @@
 """What lanes and gateways remember for a while of what became of records, and say when asked.
 
 Nobody needs any of it to deliver: it is for people who ask why a record arrived, or didn't. It is
-bounded in number and age where it is kept, and gone with the process that kept it, so whoever tells
-it also says since when it is complete.
+bounded in number and age where it is kept, and gone with the process that kept it, so a node that
+tells it also says since when it is complete.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ RecordStatus = Literal[
 ]
 """Of the record: no lane has read it; one has, and somebody must still answer for it; settled.
 `gone`: the log had it, and retention took it; `to_come`: nothing has that place yet; `missing`: it
-would be there and isn't, so it was lost or left out; `in_log`: it is there, and what became of it
-isn't for whoever asks to see."""
+would be there and isn't, so it was lost or left out; `in_log`: it is there, but the principal that
+asks may not see what became of it."""
 
 RecordOutcome = Literal[
     "acknowledged", "parked", "dead", "released", "unmatched", "told", "skipped", "unknown", ""

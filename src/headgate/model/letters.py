@@ -21,10 +21,10 @@ LetterReason = Literal[
 ]
 """Why a letter was written: its gateway didn't answer (also: its breaker is open), was too far
 behind, had left it waiting for too long, it stood behind one that is refused, it was refused for
-good, it was of low priority while the gateway was behind, it is a redelivery and whoever it was for
-left before they had it, or the consumers of a group were handed it too often in vain. The last four
-make dead letters, the others parked ones; where no dead letters are kept, one that is refused is
-parked, too."""
+good, it was of low priority while the gateway was behind, it is a redelivery whose subscribers left
+before they had it, or the consumers of a group were handed it too often in vain. The last four make
+dead letters, the others parked ones; where no dead letters are kept, one that is refused is parked,
+too."""
 
 
 class NewLetter(msgspec.Struct, frozen=True):

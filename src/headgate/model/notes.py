@@ -1,4 +1,4 @@
-"""What lanes and routers write down for whoever must go on without the coordinator."""
+"""What lanes and routers write down, so that their successors can go on without the coordinator."""
 
 from __future__ import annotations
 

@@ -72,6 +72,6 @@ class Position(msgspec.Struct, frozen=True):
 
     @property
     def repeated(self) -> int:
-        """By how many records operators have put it back so far. Whoever reads on leaves that as it
+        """By how many records operators have put it back so far. Reading on leaves the number as it
         is, so it names the last reset that brings records again."""
         return self.tally.total - self.settled

@@ -1,4 +1,4 @@
-"""How matches travel from lanes to gateways, and what comes of those that can't."""
+"""How matches travel from lanes to gateways, and what happens to those that can't be delivered."""
 
 from __future__ import annotations
 

@@ -100,8 +100,8 @@ class EndWindow(Message, frozen=True):
 
     With `hand_over` the lane returns its tally and goes on until its successor takes over;
     without, it settles what is in flight, saves the position, and only then returns. A router is
-    told that lanes of `window` have heard it (0: whichever is open; an older coordinator doesn't
-    say), and ignores that of one which isn't open any more.
+    told which `window` has lanes that have heard it (0, as from an older coordinator: the one that
+    is open), and ignores the message when another window is open by now.
     """
 
     reason: str
@@ -149,8 +149,9 @@ class ClaimNow(Message, frozen=True):
 
 
 class AskEvidence(Message, frozen=True):
-    """What do you know of this record? `subscriptions` are those that whoever asks wants to hear
-    about, and `targets` of groups. Only for nodes whose hello says that they can be asked."""
+    """What do you know of this record? Asked for somebody who wants it explained, about these
+    `subscriptions` and these `targets` of groups. Only for nodes whose hello says that they can be
+    asked."""
 
     number: int
     ref: PartitionRef
