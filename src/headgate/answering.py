@@ -3,9 +3,9 @@ every outcome into an answer.
 
 Invariant: each request is answered exactly once, errors with the documented body; a traceback goes
 to the log and never to the client; no handler is called for a web page that may not call, nor,
-where there is a gate, for whoever that doesn't let in, nor, where there is a cluster token, for
-anybody but the roles it is for. Whoever is refused again and again is told so later and later, and
-costs the others less. Whoever brings the requests, a server or a test, calls `answer`.
+where there is a gate, for a caller that the gate refuses, nor, where there is a cluster token, for
+a caller that isn't a role. A caller that is refused again and again gets its answer later and
+later, and costs the others less. A server, or a test, hands each request to `answer`.
 """
 
 from __future__ import annotations

@@ -306,7 +306,7 @@ class StoreChanged(StorageFailed):
 
 class CorruptRecord(OperatorError):
     """What is stored of record `seq` isn't what was appended: nobody gets it. Those before it can
-    be read, and those behind it, too, by whoever goes past it on purpose."""
+    be read, and those behind it, too, by a reader that goes past it on purpose."""
 
     code = "corrupt_record"
 

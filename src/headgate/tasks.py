@@ -3,7 +3,7 @@
     Helpers         tasks that end within the block that starts them
     Crew.start      one per request, connection or event: it may end, it must not fail
     Crew.keep       must not end: it is started again, after a pause that grows up to a bound
-    Crew.need       must not end: when it does, `failed` raises, and whoever waits there ends too
+    Crew.need       must not end: when it does, `failed` raises, and ends the task that waits there
     start_thread    a thread, which must not fail
     notice_callbacks    the same for timers and other callbacks of a loop
 
@@ -78,8 +78,8 @@ class Crew:
         about: str = "",
         awaited: bool = False,
     ) -> asyncio.Task[T]:
-        """It may end, and whoever holds it may cancel it. Where somebody `awaited` it, an error of
-        Headgate's own is an answer to them; any other error is a death, as without."""
+        """It may end, and the caller may cancel it. Where the caller has `awaited` it, an error of
+        Headgate's own is the caller's answer; any other error is a death, as without."""
         return self._begun(name, work, about, partial(self._ended, name, about, awaited))
 
     def keep(
@@ -205,7 +205,7 @@ class Crew:
         await _ended_in_time(self._others, timeout_s)
 
     def cancel(self) -> None:
-        """Tell every task to end, for whoever can't wait for it."""
+        """Tell every task to end, for a caller that can't wait for it."""
         self.dismiss()
         self._cancelling = True
         for task in self._others():

@@ -35,7 +35,7 @@ def explain(
     ] = None,
     where: Annotated[
         str | None,
-        Option("--where", metavar="CEL", help="Ask this filter, whoever is subscribed."),
+        Option("--where", metavar="CEL", help="Ask this filter instead of the subscriptions."),
     ] = None,
     topic: Annotated[
         str, Option("--topic", metavar="NAME", help="Where to look for the event id.")

@@ -170,7 +170,8 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
         except BrokenPipeError:
-            # Whoever read our output has left; flushing at exit must not complain about it.
+            # The program that read our output has left; flushing at exit must not complain about
+            # it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(PIPE_CLOSED) from None
 

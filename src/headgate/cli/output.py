@@ -77,7 +77,7 @@ def _says_token_file(_context: Any, _option: Any, path: Path | None) -> None:
 
 
 def token_file_option() -> click.Option:
-    """`--token-file`, for whichever command: what it says is remembered, not handed to it."""
+    """`--token-file`, for any command: its value is remembered here, not handed to the command."""
     return click.Option(
         ["--token-file"],
         type=click.Path(path_type=Path),

@@ -47,9 +47,9 @@ def reset(
 ) -> None:
     """Go back in a partition, or past records of it.
 
-    Going back delivers records again, marked as redeliveries, to whoever is subscribed, and puts
-    consumer groups back. Going forward skips records: subscribers don't get them, and hear of it
-    only with --resync.
+    Going back delivers records again, marked as redeliveries, to the subscribers there are then,
+    and puts consumer groups back. Going forward skips records: subscribers don't get them, and hear
+    of it only with --resync.
     """
     topic, number = _partition(partition)
     target = _target(to)

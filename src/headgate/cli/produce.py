@@ -336,7 +336,7 @@ def _chunks(source: LineSource) -> asyncio.Queue[bytes | HeadgateError]:
                 chunk = source.read()
             except HeadgateError as error:
                 chunk = error
-            except Exception as error:  # noqa: BLE001 - whoever waits for more must hear of it
+            except Exception as error:  # noqa: BLE001 - the reader of the queue must hear of it
                 chunk = HeadgateError(f"the input can't be read: {error!r}")
             handing_over = queue.put(chunk)
             try:

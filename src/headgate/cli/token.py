@@ -98,7 +98,7 @@ def create(
 
 
 def _local_client(data: Path | None) -> HttpClient:
-    """To the coordinator of that folder, as whoever may read it."""
+    """To the coordinator of that folder, with the admin's key that lies in it."""
     from headgate.adapters.embedded.folder import DataFolder
     from headgate.client.credentials import Credentials
     from headgate.client.http import HttpClient
@@ -142,7 +142,7 @@ async def _list(url: str) -> TokenList:
 
 @app.command()
 def revoke(name: NameArgument, url: UrlOption = NO_URL) -> None:
-    """End a token: whoever is connected with it is gone within seconds."""
+    """End a token: clients that are connected with it are gone within seconds."""
     await_(_revoke(url, name))
     say(f"revoked token {name}")
 

@@ -60,6 +60,6 @@ async def _watch(url: str, every_s: float, make: type[TopScreen]) -> None:
 
         seen = await at_all()  # What is wrong with the address is a sentence, not a screen.
         screen = make(at_all, at_topic, seen, url=url, every_s=every_s, clock=time.monotonic)
-        # Whoever ends it that way wants their terminal back, too.
+        # After a SIGTERM, too, the terminal has to be as it was.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, screen.exit)
         await screen.run_async()

@@ -115,8 +115,8 @@ def repartition(
 ) -> None:
     """Give a topic another number of partitions, while it is written and read.
 
-    Every key stays in order for everybody who reads. It goes on by itself, whoever waits; exit code
-    1 when --wait finds that it was given up. docs/operations.md explains the phases.
+    Every key stays in order for everybody who reads. It goes on by itself, also if nobody waits;
+    exit code 1 when --wait finds that it was given up. docs/operations.md explains the phases.
     """
     from headgate.cli.following import seconds
 

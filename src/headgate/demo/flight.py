@@ -1,7 +1,7 @@
 """One run of the demo against a running Headgate: subscribe, produce, drain, sum up.
 
-It is an ordinary client: what it knows about the system comes from whoever acknowledges its
-reports, the audience's subscribers or consumers, and GET /v1/status. Invariants: nothing is
+It is an ordinary client: what it knows about the system comes from the receipts for its reports,
+from the audience's subscribers or consumers, and from GET /v1/status. Invariants: nothing is
 produced before everybody is subscribed; what is under way is bounded, production pauses at the
 bound; the wait at the end is bounded too.
 """
@@ -361,7 +361,7 @@ def _way_in(address: str, plan: FlightPath, badges: Badges) -> WayIn:
 async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
     """True when `event` was set in time."""
     if timeout_s <= 0:
-        await asyncio.sleep(0)  # whoever is late still lets the others run
+        await asyncio.sleep(0)  # also when it is late, the other tasks get their turn
         return event.is_set()
     try:
         async with asyncio.timeout(timeout_s):

@@ -6,7 +6,7 @@ streams.
 
 Invariants: our own listens on loopback, on a port of its own, and writes into the folder it is
 given; it ends with the block, and with this process however that ends. Of a server that was there
-we touch one database, which had been nobody's and is gone afterwards.
+we touch one database, which we made and which is gone afterwards.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ able to reach the environment.
 
 Invariants: our own listens on a Unix socket in a folder of its own and nowhere else; it ends with
 the block, and with this process however that ends, and leaves nothing. Of a server that was there
-we touch one schema, which had been nobody's and is gone afterwards.
+we touch one schema, which we made and which is gone afterwards.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class _Paced:
     def show(self, view: View) -> None:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._next_s or view.phase == "finished":
-            # A little early is in time: whoever calls does so by a clock of its own.
+            # A little early is in time: the caller has a clock of its own.
             self._next_s = now_s + self._every_s - SHOWN_EVERY_S / 2
             self._show(view)
 

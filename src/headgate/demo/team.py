@@ -1,7 +1,7 @@
 """Consumers that share the aircraft of the demo: each aircraft with one of them at a time.
 
 To the books the whole team is one watch, which must get every report once and every aircraft's in
-order, whoever of the team gets it. Half-way one of them leaves, and the others take over.
+order, from whichever member of the team. Half-way one of them leaves, and the others take over.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Team:
             if isinstance(item, Event):
                 member.received += 1
                 received(0, item)
-        await self._over.wait()  # whoever has left is no reason to end the run
+        await self._over.wait()  # that a member has left doesn't end the run
 
     async def halfway(self) -> None:
         """The last one leaves, if anybody stays."""

@@ -79,7 +79,7 @@ class View:
     subscribers: tuple[SubscriberView, ...] = ()
     consumers: tuple[ConsumerView, ...] = ()
     roles: tuple[RoleView, ...] = ()
-    """As whoever started them sees them: a status has none of a role that is away."""
+    """As the supervisor that started them sees them: a status has none of a role that is away."""
     trouble: str = ""
     waiting: str = ""
     """What is waited for at the end, and why it may take a while."""

@@ -43,7 +43,7 @@ def access_options(config: Config) -> AccessOptions:
 
 
 def known_principals(config: Config, role: Called) -> KnownPrincipals | None:
-    """To whoever calls `role`. None where nobody has to say who they are."""
+    """What knows the credentials of callers of `role`. None where callers need none."""
     if not config.security.is_on:
         return None
     tokens = find_cluster_tokens(config.security.cluster.tokens)

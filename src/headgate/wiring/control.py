@@ -21,6 +21,6 @@ def _has_port(host: str) -> bool:
 def connector(
     coordinators: str, *, shown: str = ""
 ) -> Callable[[Callable[[], Hello]], ControlSession]:
-    """Opens control streams to whichever of `coordinators` (see `addresses`) leads, and shows the
+    """Opens control streams to the leader among `coordinators` (see `addresses`), and shows it the
     pass `shown`."""
     return lambda hello: GrpcControlSession(coordinators, hello, shown=shown)

@@ -18,8 +18,8 @@ from headgate.services.supervisor import RoleCommand, Supervisor
 def plan_ports(config: Config, origins: Mapping[str, SettingSource]) -> Config:
     """`config` with every port decided, for all roles on one machine.
 
-    Ports that users call are as configured. Those between the roles are any free ones unless
-    somebody set them, so that a laptop's other servers are in nobody's way; the coordinator's HTTP
+    Ports that users call are as configured. Those between the roles are any free ones unless they
+    are set, so that they collide with none of a laptop's other servers; the coordinator's HTTP
     interface, at which people look, is at its usual port if that is free.
     """
     public = config.public
@@ -128,7 +128,7 @@ def build_supervisor(
     origins: Mapping[str, SettingSource] = NO_ORIGINS,
 ) -> Supervisor:
     """These roles on this machine, as processes; `config` has its ports decided. `origins` are
-    those of its settings, for whoever asks one of the roles."""
+    those of its settings, which the roles tell on request."""
     inherited, config = inherited_environment(), with_cluster_token(config)
     folder.logs_dir.mkdir(exist_ok=True)
     commands = []

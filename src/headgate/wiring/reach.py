@@ -66,7 +66,7 @@ async def _postgres(config: Config) -> Absent | None:
         from headgate.adapters.postgres.connections import connect
         from headgate.adapters.postgres.errors import reason_of
     except ImportError:
-        return None  # Whoever opens the log says so.
+        return None  # Opening the log says so.
     try:
         connection = await connect(config.log.dsn, CONNECT_TIMEOUT_S)
     except psycopg.Error as error:

@@ -1,7 +1,7 @@
 """Where ports meet adapters: builds each role from the configuration.
 
-Nothing is decided here. Whoever wants another store, transport or control plane changes this
-package and no other. What only one role needs is imported when that role is built.
+Nothing is decided here. Another store, transport or control plane is a change of this package and
+of no other. What only one role needs is imported when that role is built.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WARM_LANE = "headgate.wiring.lanes:warm_lane"
 WORKER_DAEMON = "headgate.wiring.worker_daemon"
 
 Shown = tuple[SettingInfo, ...]
-"""The settings of a role, as whoever asks it is shown them."""
+"""The settings of a role, as it shows them to people who ask."""
 
 
 def node_id(config: Config, role: str) -> str:

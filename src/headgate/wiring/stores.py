@@ -69,8 +69,8 @@ def open_log_reader(
 
 
 def existing_folder(config: Config) -> DataFolder:
-    """The data folder, for whoever only looks; raises DataFolderError where the log is in one and
-    there is none."""
+    """The data folder, for commands that only look; raises DataFolderError where the log is in one
+    and there is none."""
     if config.log.backend != "embedded":
         return DataFolder(Path(config.data))
     return DataFolder.to_read(

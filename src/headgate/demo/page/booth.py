@@ -89,7 +89,7 @@ class Booth:
             )
             self._state = encode_json(BoothState(view, dares.list(), dares.told))
             self._changed.set()
-            self._changed = asyncio.Event()  # whoever follows waits for the next one at this
+            self._changed = asyncio.Event()  # followers wait for the next state at this
 
     # --- answers ---------------------------------------------------------------------------------
 

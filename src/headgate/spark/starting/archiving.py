@@ -1,7 +1,7 @@
 """A router that had to start without a class archive has one made, for its next start.
 
-In a process of its own and not at once: whoever just started Headgate has other use for the
-processor. It ends with the router, whole or not; what is half made isn't used.
+In a process of its own and not at once: while Headgate starts, its roles need the processor. It
+ends with the router, whole or not; what is half made isn't used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where this package keeps what it makes once per machine or user.
 
-Invariant: nothing here is needed. Whoever finds no folder it can write does without.
+Invariant: nothing here is needed. A process that finds no folder it can write does without.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Python compiles what it imports from there anew in every process, of which the f
 five. The home made here is PySpark's own, entry by entry, without that copy: workers import the
 PySpark that is installed beside this code, which is the one the driver runs.
 
-Invariant: whoever set SPARK_HOME keeps it. Several processes may make the folder at once: it gets
-its name when it is complete, and they all make the same.
+Invariant: a SPARK_HOME that the user has set stays. Several processes may make the folder at once:
+it gets its name when it is complete, and they all make the same.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _make(root: Path, whole: Path) -> Path:
 
 
 def _name(made: Path, home: Path, targets: list[Path]) -> None:
-    """One that is intact stays, whoever made it: it may be in use."""
+    """One that is intact stays, also if another process made it: it may be in use."""
     try:
         made.rename(home)
     except OSError:

@@ -51,7 +51,7 @@ MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
 
 
 class NotMade(Exception):
-    """Why there is no archive, as a sentence for whoever looks for it."""
+    """Why there is no archive, as a sentence for the log."""
 
 
 def main() -> int:

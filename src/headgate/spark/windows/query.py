@@ -131,7 +131,7 @@ async def in_thread(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001  # handed to whoever awaits it
+        except BaseException as error:  # noqa: BLE001  # handed to the awaiter
             future.set_exception(error)
 
     start_thread("spark", run)
