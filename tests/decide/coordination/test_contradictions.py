@@ -204,8 +204,8 @@ def subscription_for_ever(cluster: Cluster) -> None:
 CORRUPTIONS: dict[Callable[[Cluster], None], str] = {
     another_session: "members speak for themselves",
     known_twice: "members speak for themselves",
-    session_of_nobody: "sessions are somebody's",
-    session_of_a_client_too: "sessions are somebody's",
+    session_of_nobody: "every session has one owner",
+    session_of_a_client_too: "every session has one owner",
     lane_without_session: "lanes have sessions",
     no_weight: "a plan is possible",
     unknown_owner: "owners are known",

@@ -8,8 +8,8 @@ own.
 Every event is refused before it changes anything (`Refuse`, or `Refused` to a node), or decided
 whole, on a copy that takes the place of this state (drafts.py). What is merely heard (`NOTED`), and
 what only concerns a client, is noted in place. A decision never raises but by a fault of this
-program: then whoever decides begins anew with what is stored (services' Term), also because the
-subscriptions aren't copied.
+program: then the coordinator begins a new term with what is stored (services' Term), also because
+the subscriptions aren't copied.
 
 Invariants:
 - epochs, generations and revisions only grow;
@@ -76,7 +76,8 @@ NOTED = (
     to_coordinator.StillInHand,
     to_coordinator.Unregister,
 )
-"""What is heard all the time and changes a row of whoever says it, or the subscriptions."""
+"""What is heard all the time and changes the row of the member that says it, or the
+subscriptions."""
 
 
 @dataclass(slots=True)
@@ -314,7 +315,7 @@ class Cluster(State):
 
     @property
     def _awaits_adoption(self) -> bool:
-        """Whether something follows from somebody's having applied a topology."""
+        """Whether anything waits for members to apply a topology."""
         return bool(self.unassigned) or repartitioning.is_under_way(self)
 
     def _acknowledged(
@@ -412,7 +413,7 @@ class Cluster(State):
         absent_ms = now_ms - self._ticked_ms
         self._ticked_ms = now_ms
         if absent_ms > self.timing.grace_ms // 2:
-            # Whoever came back meanwhile may still wait to be heard.
+            # A member that came back meanwhile may still wait to be heard.
             for member in self.members.values():
                 if member.gone_ms is not None:
                     member.gone_ms = min(now_ms, member.gone_ms + absent_ms)
@@ -443,9 +444,9 @@ class Cluster(State):
         unclaimed: Iterable[Unclaimed] = (),
         put_back: Collection[PartitionRef] = (),
     ) -> list[Effect]:
-        """The checkpoints are claimed: whoever got these partitions may hear of it. Those in
-        `overtaken` are held under a higher epoch, those in `unclaimed` can't be claimed. Those in
-        `put_back` an operator has put back, and with them what groups have processed of them.
+        """The checkpoints are claimed: the routers that got these partitions may hear of it. Those
+        in `overtaken` are held under a higher epoch, those in `unclaimed` can't be claimed. Those
+        in `put_back` an operator has put back, and with them what groups have processed of them.
 
         Before that it is kept that a position is where an operator wants it, or where nobody misses
         anything: a coordinator that didn't know would put it there again, back from where the new
@@ -473,8 +474,9 @@ class Cluster(State):
         return effects + topology_changes.assign_routers(self) + subscribing.settle_floor(self)
 
     def _unclaimable(self, owners: Iterable[Owner]) -> list[Effect]:
-        """A lane can't claim the positions of these. Where nobody is known to read them, they get a
-        new epoch, so that nobody waits for whoever may: it is asked for here from now on."""
+        """A lane can't claim the positions of these. Where no lane is known to read them, they get
+        a new epoch, so that nobody waits for a lane that isn't known: from now on the coordinator
+        itself asks for the claim."""
         refs = [
             owner.ref
             for owner in owners
@@ -559,7 +561,7 @@ class Cluster(State):
     @whole
     def regroup(self, group_id: str, wanted: Collection[int]) -> list[Effect]:
         """The positions of a group are noted to go elsewhere, in as many partitions as were
-        `wanted`: whoever owns its targets claims them anew."""
+        `wanted`: the consumers that own its targets claim them anew."""
         error = operating.learning_refusal(self) or regrouping.refusal(self, group_id, wanted)
         return [Refuse(error)] if error is not None else sharing.renew_group(self, group_id)
 

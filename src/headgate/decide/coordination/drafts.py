@@ -4,7 +4,7 @@ Copied is what can be changed in place: tables, sets, and their rows down to the
 is kept `IN_PLACE` isn't: a million subscriptions, the clients, and counters, which decide nothing.
 So whatever a decision raises, the state is what it was, but for them.
 
-Invariant: a state that contradicts itself takes nobody's place (invariants.py).
+Invariant: a state that contradicts itself never takes the place of the one before (invariants.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the coordinator's decisions ask its shell to do, in order.
 
-Each effect says all that it takes to carry it out: whoever does so needs no look at the state,
-which may be that of a later event by then.
+Each effect says all that it takes to carry it out, without a look at the state, which may be that
+of a later event by then.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Unclaimed:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Tell whoever asked why not. Never with other effects: nothing was changed."""
+    """Tell the caller why not. Never with other effects: nothing was changed."""
 
     error: HeadgateError
 

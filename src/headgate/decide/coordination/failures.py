@@ -53,7 +53,7 @@ class TermFailures:
         return self.policy.delay_s(failures=self._in_a_row)
 
     def keeps_out(self, hello: Hello, *, ran_s: float) -> bool:
-        """Whether a term that has run for so long goes on without whoever says `hello`."""
+        """Whether a term that has run for so long goes on without the process that says `hello`."""
         return ran_s < self.policy.stable_s and self._blamed[_process(hello)] >= BLAMED_MAX
 
     def sentence(self, now_s: float) -> str:

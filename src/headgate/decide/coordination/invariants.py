@@ -269,7 +269,7 @@ INVARIANTS: tuple[Invariant, ...] = (
         _member_sessions,
     ),
     Invariant(
-        "sessions are somebody's",
+        "every session has one owner",
         "Every session belongs to the member or client that has it, and to nobody else.",
         "everybody",
         _every_session,
@@ -364,7 +364,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "gateways hold subscriptions",
-        "Whoever has subscriptions is a gateway that is a member.",
+        "Only gateways that are members have subscriptions.",
         "members",
         _holders,
     ),

@@ -40,8 +40,8 @@ from headgate.model.groups import MAX_TARGETS, Group, group_id, is_target
 from headgate.model.topology import Owner, Topic, Topology
 
 NUMBERS_END = 1 << 62
-"""Generations, revisions, epochs and the like stay below: nobody counts so far, and whoever goes
-above one of them is still within the 64 bits that streams and stores have for a number."""
+"""Generations, revisions, epochs and the like stay below: nobody counts so far, and a number that
+is one above is still within the 64 bits that streams and stores have for a number."""
 NAME_CHARS_MAX = 200
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -219,7 +219,7 @@ def _topology_refusal(topology: Topology) -> str:
             return reason
     for owner in topology.emptied:
         if owner.node_id != NOBODY or owner.ref.topic not in topology.deleted:
-            return f"it recalls {owner.ref} as left by a topic, and it is somebody's"
+            return f"it recalls {owner.ref} as left by a topic, and it has an owner"
         if (error := topic_rules.refusal(owner.ref.topic, 1)) is not None:
             return f"it recalls what can't be: {error.message}"
     if reason := _epochs_refusal(topology.emptied):

@@ -1,10 +1,10 @@
 """What of a stored state fits together.
 
-A change too large for one transaction is stored in parts, in the order of the fields, and whoever
-stored it may have died or failed in between: so a topic may be gone while its moves are still
-there, and an owner be stored before the node that it is. What is left over is left out here, so
-that a coordinator begins with a state in which every invariant holds; nothing is lost by it,
-because what was cut off was never told to anybody.
+A change too large for one transaction is stored in parts, in the order of the fields, and the
+coordinator that stored it may have died or failed in between: so a topic may be gone while its
+moves are still there, and an owner be stored before the node that it is. What is left over is left
+out here, so that a coordinator begins with a state in which every invariant holds; nothing is lost
+by it, because what was cut off was never told to anybody.
 
 Invariant: what was stored whole comes back as it was, and no epoch is ever forgotten.
 """

@@ -128,7 +128,7 @@ class State:
         self.tokens_revision = stored.tokens_revision
         self.registry = Registry(stored.boot, set(stored.gateways), self.quotas)
         self.registry.kept.update((k.gateway_id, k.incarnation) for k in stored.kept)
-        # A store that has never seen a topic may have been lost, whoever has joined since.
+        # A store that has never seen a topic may have been lost, also if nodes have joined since.
         before = stored.topics, stored.deleted, stored.logs, stored.above, stored.connectors
         self.learning = Learning(may_begin=not any(before))
         if stored.learning:

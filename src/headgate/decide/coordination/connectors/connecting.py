@@ -1,8 +1,8 @@
 """What operators wish of connectors: create, pause, resume, skip, reset, snapshots, delete.
 
 Each wish has two halves: why not, which looks and changes nothing, and what follows, which is only
-asked where nothing speaks against it. Whoever got no answer wishes again: what is done already is
-not done a second time, but for a reset, which begins anew whenever it is asked for.
+asked where nothing speaks against it. A caller that got no answer asks again: what is done already
+is not done a second time, but for a reset, which begins anew whenever it is asked for.
 
 Invariant: what is skipped, or begun elsewhere, is an operator's explicit choice, never a default.
 """
@@ -174,7 +174,7 @@ def _exists(name: str) -> ConnectorExists:
 def _created(state: State, connector: Connector, *, snapshot: bool) -> list[Effect]:
     if connector.name in state.connectors:
         return []
-    # The epoch of its beginning is nobody's; whoever reads it has a higher one.
+    # No node has the epoch of its beginning; its readers have higher ones.
     beginning = state.intakes.take(intake_ref(connector.name), NOBODY).epoch
     snapshots = (Snapshot(beginning),) if snapshot else ()
     state.connectors[connector.name] = replace(connector, beginning=beginning, snapshots=snapshots)
@@ -282,6 +282,6 @@ def _snapshots_cancelled(state: State, name: str) -> list[Effect]:
 
 
 def _next_epoch(state: State, name: str) -> int:
-    """Of the connector, which stays with whoever reads it."""
+    """Of the connector, which stays with the node that reads it."""
     owner = state.intakes.owners[intake_ref(name)]
     return state.intakes.take(owner.ref, owner.node_id).epoch

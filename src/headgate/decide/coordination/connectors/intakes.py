@@ -1,8 +1,8 @@
 """Who reads each connector, and what its reader says.
 
 A connector is planned like a log partition and changes hands in one step: the stores of the log
-refuse whoever read it before, by its epoch. So nobody has to be asked to let go, and a reader that
-is cut off harms nobody.
+refuse its former reader, by its epoch. So no reader has to be asked to let go, and a reader that is
+cut off harms nobody.
 
 Invariant: every connector has a row in `intakes`, under an epoch that isn't below the one in which
 it began; nobody else has one. Epochs of connectors that are deleted are at most `above`.
@@ -130,9 +130,9 @@ def _overtaken(state: State, node_id: str, said: to_coordinator.ConnectorTooLow)
     """The stores have met a connector under a higher epoch than was given out, or under this one
     from somebody else: go above it. A former reader has only met its successor.
 
-    Whoever that was may have been another connector of this name, of which everything else is
-    forgotten. So one that has stored nothing yet begins anew above it, or it would go on from where
-    that one was.
+    The epoch may be that of an older connector of this name, of which everything else is forgotten.
+    So a connector that has stored nothing yet begins anew above it, or it would go on from where
+    the older one was.
     """
     ref = intake_ref(said.name)
     connector, current = state.connectors.get(said.name), state.intakes.owners.get(ref)
@@ -172,7 +172,8 @@ def believe(state: State, owners: Iterable[Owner]) -> None:
 
 
 def end_learning(state: State) -> None:
-    """What is nobody's is nobody's, and every connector has a row from here on."""
+    """A connector whose node hasn't come back has no reader; one that isn't known any more has no
+    row, every other one has one from here on."""
     nodes = {node.id for node in state.nodes() if node.role == "ingest"}
     for owner in state.intakes.all():
         is_known = owner.ref in map(intake_ref, state.connectors)

@@ -161,7 +161,7 @@ def _has_recipient(state: State, handoff: Handoff) -> bool:
 
 
 def topic_gone(state: State, topic: str) -> list[Effect]:
-    """Its groups end with it; whoever consumed is told, after the change is kept."""
+    """Its groups end with it; their consumers are told, after the change is kept."""
     effects: list[Effect] = []
     error = UnknownTopic(f"topic {topic} was deleted")
     for group in [group for group in state.groups.all() if group.topic == topic]:

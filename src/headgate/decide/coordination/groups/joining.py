@@ -55,7 +55,7 @@ def _no_new_group(state: State, message: JoinGroup) -> HeadgateError | None:
 
 
 def _unknown_topic(state: State, message: JoinGroup) -> HeadgateError:
-    """With what may have been meant, unless whoever asks may not know of every topic."""
+    """With what may have been meant, unless the consumer may not know of every topic."""
     return unknown_topic(message.topic, () if message.restricted else state.topics)
 
 

@@ -2,11 +2,11 @@
 
 Where each position is to be is noted in the store, at every target and partition, without a fence:
 the owners go on meanwhile. Then each target gets a new epoch, by the way that every change of an
-epoch takes, and whoever claims it begins where it is noted. So nothing is handed out under two
-owners, each key stays in its order, and the consumer is told: `resync` with the reason `reset`
-where records come again, with `gap` where some are left out. A coordinator that dies in between
-has noted some of it, which is taken up with the next change of owners: the operator, who was told
-of the failure, repeats it, and what is wanted last counts.
+epoch takes, and the consumer that claims it begins where it is noted. So nothing is handed out
+under two owners, each key stays in its order, and the consumer is told: `resync` with the reason
+`reset` where records come again, with `gap` where some are left out. A coordinator that dies in
+between has noted some of it, which is taken up with the next change of owners: the operator, who
+was told of the failure, repeats it, and what is wanted last counts.
 
 Invariant: what comes again or is left out is an operator's explicit choice, shown before.
 """
@@ -85,9 +85,9 @@ def refusal(
 
 
 def in_order(topic: Topic, wanted: Mapping[int, int]) -> dict[int, int]:
-    """`wanted` with what has to come along: whoever gets older events of a key again gets the newer
-    ones, too, which are in another partition where the topic was repartitioned since. By the time
-    alone they needn't: the clocks of those who appended them may differ."""
+    """`wanted` with what has to come along: a consumer that gets older events of a key again gets
+    the newer ones, too, which are in another partition where the topic was repartitioned since. By
+    the time alone they needn't: the clocks of those who appended them may differ."""
     lineage, found = lineage_of(topic), dict(wanted)
     for number, seq in wanted.items():
         for other, begin in lineage.behind(number, seq).items():

@@ -177,8 +177,9 @@ def overtaken(
 
 
 def renew(state: State, topics: Collection[str]) -> list[Effect]:
-    """Positions of the groups of these topics are to go back: whoever owns a target claims it anew,
-    and begins there. What is on its way elsewhere goes on its way, and its donor is asked anew."""
+    """Positions of the groups of these topics are to go back: the owner of a target claims it anew,
+    and begins there. A target that is being handed off goes on its way, and the consumer that lets
+    go of it is asked anew."""
     return _renewed(state, [one for one in state.groups.all() if one.topic in topics])
 
 
@@ -260,7 +261,7 @@ def assign(state: State, keys: Iterable[Key]) -> list[Effect]:
         message = from_coordinator.AssignTargets(group, consumer.id, consumer.incarnation, owners)
         effects.append(Send(session, message))
         leaving += [owner for owner in owners if owner.ref in state.groups.handoffs.by_ref]
-    # Whoever was asked before may have lost the question with its stream.
+    # A gateway that was asked before may have lost the question with its stream.
     return effects + _let_go(state, leaving)
 
 

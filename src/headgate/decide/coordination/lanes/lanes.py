@@ -5,8 +5,8 @@ without a goodbye, so the lane may be dead or merely cut off. Only a re-run of t
 or the end of the lease ends that doubt.
 
 A lane that starts wants its partitions first, and has them when it has claimed their positions:
-until then whoever ran them still does. It counts for the adoption floor from the first moment on,
-and so does its predecessor to the last.
+until then the lane that ran them still does. It counts for the adoption floor from the first moment
+on, and so does its predecessor to the last.
 
 A lane that is back on another stream counts as running what it says it reads, and the doubt stays:
 somebody newer, of whom nobody heard, may have claimed it. It asks the store again, and says so.
@@ -87,7 +87,7 @@ class Lanes:
     idle_since_ms: dict[PartitionRef, int] = field(default_factory=dict)
     """Since when a router that could read a partition, and should, has had no lane for it."""
     restarts: dict[PartitionRef, int] = field(default_factory=dict)
-    """How often a partition was read anew because whoever read it was lost."""
+    """How often a partition was read anew because the lane that read it was lost."""
     _running: dict[PartitionRef, int] = field(default_factory=dict)
     _newest: dict[PartitionRef, tuple[Fence, _Identity]] = field(default_factory=dict)
     """The last lane that began with a partition, also when its stream broke since."""
@@ -229,8 +229,8 @@ class Lanes:
         self.unsaid.update((ref, _Unsaid(now_ms)) for ref in refs)
 
     def fence(self, owners: Iterable[Owner]) -> dict[int, list[Owner]]:
-        """A new epoch fences whoever may have been reading these; returns who is known to, or has
-        let go of them."""
+        """A new epoch fences the lanes that may have been reading these; returns by session the
+        lanes that are known to, or have let go of them."""
         owners = list(owners)
         for owner in owners:
             if self.lost_since_ms.pop(owner.ref, None) is not None:
@@ -322,13 +322,13 @@ class Lanes:
         return self._running.get(ref)
 
     def settled(self, ref: PartitionRef) -> int:
-        """How far whoever reads `ref` says that it is settled; 0 where nobody says so."""
+        """How far `ref` is settled, as the lane that reads it says; 0 where none says so."""
         report = self._report(ref)
         return 0 if report is None else report.settled
 
     def is_rid_of(self, ref: PartitionRef, seq: int) -> bool:
-        """Whether whoever reads `ref` says that all up to there is settled and nothing parked, or
-        there is nothing."""
+        """Whether the lane that reads `ref` says that all up to there is settled and nothing
+        parked, or there is nothing."""
         report = self._report(ref)
         return not seq if report is None else report.settled >= seq and not report.parked
 

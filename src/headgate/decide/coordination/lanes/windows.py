@@ -105,7 +105,8 @@ def not_theirs(session: int, said: Sequence[Owner], owns: Sequence[Owner]) -> li
 
 
 def _out_of_date(state: State, owners: Sequence[Owner], now_ms: int) -> list[Effect]:
-    """Whoever reads these under a lower epoch lets go, and may be reading until it hears of it."""
+    """A lane that reads one of these under a lower epoch lets go, and may be reading until it hears
+    of it."""
     running = state.lanes.running()
     outdated = [owner for owner in owners if running.get(owner.ref) not in (None, owner)]
     effects = overtaken(state.lanes.take_from_others(outdated))

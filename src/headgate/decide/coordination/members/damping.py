@@ -5,7 +5,7 @@ Everything that it is given moves twice. A node that was passed over (grace.py) 
 for a lease: it keeps what it has and is given nothing. And its share of every plan is divided by
 how often that was. One time counts for nothing: everybody dies once.
 
-Invariant: a time is forgotten after `LAPSES_MS`, so whoever stays has its whole share again.
+Invariant: a time is forgotten after `LAPSES_MS`, so a node that stays has its whole share again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A process that dies takes its connections along, so a stream that breaks says more than silence
 does. What its node owns goes to others after a short grace, where somebody is there to take it:
-log partitions and connectors, because the store refuses whoever had them, and source partitions,
+log partitions and connectors, because the store refuses their former owner, and source partitions,
 because their positions are fenced. Nothing else does. What a consumer works on is refused by
 nobody, and what subscribers of a gateway were promised ends with its lease only. A node that said
 that it would be back keeps everything for its lease, and so does one that nobody can replace.

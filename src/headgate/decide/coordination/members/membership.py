@@ -159,7 +159,7 @@ def told(state: State, session: int, effects: list[Effect]) -> list[Effect]:
 
 
 def goodbye(state: State, session: int, now_ms: int, *, returns: bool) -> list[Effect]:
-    """Whoever `returns` keeps what it has until its lease ends, and is only gone until then."""
+    """A node that `returns` keeps what it has until its lease ends, and is only gone until then."""
     role, node_id = state.sessions.pop(session, (None, ""))
     if role == "lane":
         state.lanes.end(session, now_ms=now_ms)
@@ -211,7 +211,7 @@ def _without(state: State, node_id: str, role: Role) -> list[Effect]:
 
 
 def _claims(state: State, hello: Hello, now_ms: int, *, is_news: bool) -> list[Effect]:
-    """Believe what a node says it owns; whoever reads it under a lower epoch lets go."""
+    """Believe what a node says it owns; a lane that reads it under a lower epoch lets go."""
     if hello.role == "gateway" and is_news:
         # It may have promised things to subscribers; no lane may go on without them.
         state.registry.awaited.add(hello.node_id)

@@ -153,8 +153,8 @@ class Registry:
         over_quota: list[str] = []
         stale = self._stale.get(gateway_id, set())
         owned = self._of_gateway.setdefault(gateway_id, set())
-        # After a restart, what it names was taken up before whoever has come meanwhile; but for
-        # what came to it while there was nobody to ask.
+        # After a restart, the subscriptions that it names were taken up before those of gateways
+        # that have come meanwhile; but for what came to it while there was no coordinator to ask.
         was_here = gateway_id in self.kept and gateway_id in self.awaited
         # What a gateway hasn't named again since it is back is about to end.
         stale_us = sum(self.subscriptions[name].charge_us for name in stale)

@@ -100,8 +100,8 @@ def spread_snapshot(state: State) -> list[Effect]:
 
 def settle_floor(state: State) -> list[Effect]:
     adopted = [lane.adopted for lane in state.lanes.by_session.values()]
-    # Whoever was overtaken by an epoch that the store doesn't know yet may be reading as well; what
-    # it settles is read again where that has been kept.
+    # A lane that was overtaken by an epoch that the store doesn't know yet may be reading as well;
+    # what it settles is read again where that has been kept.
     holds = state.lanes.in_doubt or not state.unfenced.keys() <= state.again_from.keys()
     if not state.registry.advance_floor(adopted, holds=holds):
         return []

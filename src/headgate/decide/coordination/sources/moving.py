@@ -32,8 +32,8 @@ def planned(state: State, role: Role) -> Sequence[Move]:
     """What the plan for the nodes of `role` would move; nothing that is on its way already.
 
     Nodes that are cut off, and what they own, are left as they are until they are passed over or
-    their lease ends, and so are routers that are still starting, and whoever is on trial. What
-    belongs to a node that nobody knows is nobody's.
+    their lease ends, and so are routers that are still starting, and nodes that are on trial. What
+    belongs to a node that isn't known has no owner.
     """
     moving = state.handoffs.by_ref if role == "router" else {}
     return _planned(state, role, table_of(state, role), state.refs(), moving)

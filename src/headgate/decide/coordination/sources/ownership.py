@@ -50,7 +50,7 @@ class Ownership:
         return self._put(Owner(ref, node_id, epoch + 1))
 
     def forget(self, refs: Iterable[PartitionRef]) -> None:
-        """None of these is anybody's, or ever will be under an epoch that it has had."""
+        """None of these has an owner, or ever will have one under an epoch that it has had."""
         for ref in refs:
             if (known := self.owners.pop(ref, None)) is not None:
                 assert known.node_id == NOBODY, f"{known} is forgotten"

@@ -1,10 +1,10 @@
 """An operator puts the position of a source partition elsewhere: back, or past records.
 
-First whoever reads it lets go: it settles what is in flight and saves the position, so that what
-was delivered is known and comes again marked as such. Then the partition gets a new epoch and stays
-where it is, so that the way is that of every change of owner: durable, fenced (here: reset instead
-of merely claimed), told to everybody, and only then does its router begin with it anew. A store
-that is away holds the partition until it is back.
+First the lane that reads it lets go: it settles what is in flight and saves the position, so that
+what was delivered is known and comes again marked as such. Then the partition gets a new epoch and
+stays where it is, so that the way is that of every change of owner: durable, fenced (here: reset
+instead of merely claimed), told to everybody, and only then does its router begin with it anew. A
+store that is away holds the partition until it is back.
 
 What is wanted is durable before anybody is asked to let go, and that it is done is durable before
 anybody may read on (`Cluster.fenced`). So a coordinator that dies anywhere in between leaves it to
@@ -106,8 +106,8 @@ def wanted(
 
 
 def begin(state: State, ref: PartitionRef, reset: Reset, now_ms: int) -> list[Effect]:
-    """Whoever reads `ref` lets go; it is read again from where `reset` puts it. Only for what
-    nothing speaks against (`refusal`)."""
+    """The lane that reads `ref` lets go; it is read again from where `reset` puts it. Only where
+    nothing speaks against it (`refusal`)."""
     state.resets.begin(ref, reset, now_ms)
     kept: list[Effect] = [Persist(state.to_store())]
     owner = state.sources.owners.get(ref)

@@ -59,8 +59,8 @@ def create_topic(state: State, name: str, partitions: int, placement: Placement)
     state.topics[name] = Topic(name, partitions, placement)
     state.deleted.discard(name)
     state.learning.may_begin = False
-    # Whoever still reads a former topic of this name doesn't count for this one, also when
-    # nobody gets it yet: the coordinator may have died before it could fence the deletion.
+    # A lane that still reads a former topic of this name doesn't count for this one, also when no
+    # router gets it yet: the coordinator may have died before it could fence the deletion.
     known = [ref for ref in state.topics[name].refs() if ref in state.sources.owners]
     fenced = [state.sources.take(ref, NOBODY) for ref in known]
     return moving.place_ownerless(state, fenced=fenced)
@@ -100,9 +100,9 @@ def delete_topic(state: State, name: str) -> list[Effect]:
 
 
 def doubt_deletions(state: State, names: Collection[str]) -> None:
-    """Somebody has had these topics under higher epochs than their deletion took, so they came back
-    after it, and whoever knew is forgotten. They are merely absent, and keep what they have: above
-    those epochs, records would be dropped that nobody has given up."""
+    """A node has had these topics under higher epochs than their deletion took, so they were
+    created again after it, by a coordinator whose memory is lost. They are merely absent, and keep
+    what they have: above those epochs, records would be dropped that nobody has given up."""
     state.deleted.difference_update(names)
 
 
@@ -111,8 +111,8 @@ def letters_swept(state: State, names: Collection[str]) -> list[Effect]:
     `DELETED_MAX` are kept, for nodes that were away and have yet to hear of it; of the others only
     how high their epochs were, once nothing is left of them anywhere.
 
-    That is so when the letters were swept after the records were dropped and whoever wrote any of
-    both was fenced off: so it takes a second time.
+    That is so when the letters were swept after the records were dropped and the writers of both
+    were fenced off: so it takes a second time.
     """
     gone = {name for name in names if _is_gone(state, name)}
     ready = sorted(gone & state.swept, key=lambda name: (state.deleted_at[name], name))

@@ -1,8 +1,8 @@
 """Which topology is out, who must hear of a change, and who has adopted it.
 
 Everybody gets the whole topology, but only when the part that its role acts on has changed. The
-generation moves with every change; whoever acknowledged the last one that concerned its role has
-adopted all that came since.
+generation moves with every change; a member that acknowledged the last one that concerned its role
+has adopted all that came since.
 
 Invariant: generations only grow, and nobody counts as having adopted what it wasn't sent.
 """

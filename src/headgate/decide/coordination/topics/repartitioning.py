@@ -207,7 +207,7 @@ def _given_up(state: State, topic: Topic) -> list[Effect]:
 
 
 def without(state: State, refs: Iterable[PartitionRef]) -> list[Effect]:
-    """These are nobody's from now on, whoever still reads them."""
+    """These have no owner from now on, also if lanes still read them."""
     gone = sorted(refs)
     state.handoffs.end(gone)
     readers, fenced = set[str](), list[Owner]()

@@ -20,7 +20,8 @@ LATE_MS = 30_000
 
 
 def newest(report: PartitionReport | None, stored: Position) -> tuple[int, Tally]:
-    """How far a partition is settled and what became of it, as whoever knows more says it."""
+    """How far a partition is settled and what became of its records: from the lane's report or from
+    the store, whichever is further."""
     if report is not None and report.settled >= stored.settled:
         return report.settled, report.tally
     return stored.settled, stored.tally
