@@ -1,8 +1,8 @@
 """When a loop that computes has had the event loop to itself for long enough.
 
 Counting what it did doesn't tell: a record costs a microsecond or, with filters and documents made
-for it, a hundred milliseconds. Invariant: whoever asks after each piece of work and lets others go
-first where told so holds them up by TURN_S and one piece of work, at most.
+for it, a hundred milliseconds. Invariant: a task that asks after each piece of work, and lets
+others go first where told so, holds them up by TURN_S and one piece of work, at most.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The life of something as a table: in which state which event leads where.
 
-A table is data. Whoever lives by it keeps a `Life` and tells it what has happened; nobody sets its
-state. An event that its present state doesn't know is a mistake of the program and raises.
+A table is data. The object that lives by it keeps a `Life` and tells it what has happened; nobody
+sets its state. An event that its present state doesn't know is a mistake of the program and raises.
 
 The diagrams in docs/ are made from the tables (`diagram`, `renewed`); scripts/document_states.py
 renews them, and a test says when that is due.

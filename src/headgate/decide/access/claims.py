@@ -44,7 +44,8 @@ def of_token(token: ApiToken) -> Principal:
 
 
 def of_administrator(digest: str) -> Principal:
-    """Whoever says the configuration's own token, or what a coordinator left on its machine."""
+    """The holder of the configuration's own token, or of the key that a coordinator left on its
+    machine."""
     return Principal("admin", "token", everything(), claims={"name": "admin"}, credential=digest)
 
 

@@ -24,8 +24,8 @@ def may(
     topic: str | None = None,
     group: str | None = None,
 ) -> bool:
-    """Whether it is allowed, at least for some records. None is whoever asks where nobody has to
-    say who they are. Without a `topic`: at least for one."""
+    """Whether it is allowed, at least for some records. The principal is None where callers need no
+    credential. Without a `topic`: at least for one."""
     if principal is None:
         return True
     fitting = _fitting(principal.grants, action, area, topic, group)
@@ -150,7 +150,7 @@ def _fits(patterns: Sequence[str], name: str) -> bool:
 
 
 def _fits_one(pattern: str, name: str) -> bool:
-    """In one pass: a name comes from whoever asks, and may be long."""
+    """In one pass: a name comes from the caller, and may be long."""
     first, *rest = pattern.split("*")
     if not rest:
         return name == pattern

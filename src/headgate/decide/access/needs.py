@@ -106,7 +106,7 @@ ROUTES: Mapping[tuple[str, str], Need] = {
 """By method and path, of every role; where two roles serve the same one, it needs the same."""
 
 BETWEEN_ROLES: Mapping[tuple[str, str], Need] = {
-    # A gateway asks for whoever explains, with what they have said of themselves.
+    # A gateway asks with the credential of the principal that wants a record explained.
     ("POST", ACCOUNT_PATH): _granted("read", "nodes"),
     ("GET", SUBSCRIPTIONS_PATH): _granted("read", "nodes"),
 }

@@ -1,10 +1,10 @@
 """The records of several partitions as one sequence by time, read in pieces, forward or backward.
 
-Whoever reads asks `next_read`, hands over what that brought, and takes records with `pop` for as
-long as there are some to take. Invariants: a partition's records come in its own order, and a
-record comes only once the next one of every partition in play is known; `at` passes exactly what
-was popped, so that whoever goes on there misses nothing and sees nothing twice; what waits here is
-bounded by whoever reads (`buffered_bytes`), for which partitions can be left out of play.
+The reader asks `next_read`, hands over what that brought, and takes records with `pop` for as long
+as there are some to take. Invariants: a partition's records come in its own order, and a record
+comes only once the next one of every partition in play is known; `at` passes exactly what was
+popped, so that a reader that goes on there misses nothing and sees nothing twice; what waits here
+is bounded by the reader (`buffered_bytes`), which can leave partitions out of play for it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def admit(
     *,
     version: int,
 ) -> Admitted:
-    """What to do with `events` where `stored` is known of the connector, of whichever version.
+    """What to do with `events` where `stored` is known of the connector, under any version.
 
     Raises ConnectorFenced, IntakeGap or InvalidRequest, as ports.log.LogWriter.take_in says.
     """
@@ -85,7 +85,8 @@ def _check_newest(ref: PartitionRef, stored: Sequence[IntakePosition], mark: Int
     epoch = max((one.epoch for one in stored), default=0)
     beginning = max((one.beginning for one in stored), default=0)
     if mark.epoch < epoch or mark.beginning < beginning:
-        # No newer reader is there to be left to: whoever gave out this epoch has forgotten a reset.
+        # There is no newer reader to leave it to: the coordinator that gave out this epoch has
+        # forgotten a reset.
         is_forgotten = mark.epoch > max(epoch, beginning)
         came = (
             f"began anew in epoch {beginning}, which its coordinator has forgotten, so partition "

@@ -125,8 +125,8 @@ class ConnectorPlan:
 
     @property
     def stored(self) -> str:
-        """Up to where nothing is needed of the origin any more, whoever reads next; empty: nobody
-        can tell."""
+        """Up to where the next reader needs nothing of the origin any more; empty: that can't be
+        told."""
         if len(self.reached) < len(self.refs):
             return ""
         least = min(self.reached.values(), default="")
@@ -306,7 +306,7 @@ def _left_at(
 
 
 def _knows_any(topic: Topic, found: Found) -> bool:
-    """Has a partition of `topic` a position, of whichever beginning?"""
+    """Has a partition of `topic` a position, of any beginning?"""
     return any(one.position for ref in topic.all_refs() for one in found.get(ref, ()))
 
 

@@ -1,10 +1,10 @@
 """Looks at the system that many share: what is new since the last one, and when the next is due.
 
-Every look is a JSON object. Whoever saw the last one is told the fields that have changed,
-everybody else all of them; either way the fields replace those of the same name.
+Every look is a JSON object. A reader that saw the last one is told the fields that have changed,
+any other reader all of them; either way the fields replace those of the same name.
 
-Invariants: pure but for its own state; whoever gets all fields once, and every change after that,
-has what the last look saw; nothing is kept per reader.
+Invariants: pure but for its own state; a reader that gets all fields once, and every change after
+that, has what the last look saw; nothing is kept per reader.
 """
 
 from __future__ import annotations

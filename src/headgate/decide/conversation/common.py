@@ -142,7 +142,7 @@ class Conversation(Generic[Control, Entry]):
         return self._in_hand
 
     def done(self, caller: Hashable, now_s: float) -> Effects:
-        """Whoever asks for the next item, or has ended, is done with what they took before."""
+        """A caller that asks for the next item, or has ended, is done with what it took before."""
         entries = self._in_hand.pop(caller, None)
         if entries is None or self._acks == "manual":
             return ()

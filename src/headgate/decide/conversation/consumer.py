@@ -3,17 +3,18 @@
 Invariants: only what belongs to a target that is owned, under its epoch, is handed out; a target
 that is asked for back is released once nothing of it is in the user's hands, under whatever epoch
 it came, and nothing of it is handed out meanwhile. Nothing is said to a gateway before it has
-answered the join, but that it isn't wanted any more. What a lost connection brought and nobody took
-is forgotten, because whoever owns it by then gets it again.
+answered the join, but that it isn't wanted any more. What a lost connection brought and the user
+hasn't taken is forgotten: the consumer that owns its target by then gets it again.
 
 While a target is asked for back and something of it is in the user's hands, the gateway hears again
-and again that more time is needed. What is in nobody's hands, because it is wanted later or stands
-behind such a one, doesn't keep a target; but it isn't processed, and no position passes it.
+and again that more time is needed. An item that isn't in the user's hands, because it is wanted
+later or stands behind such a one, doesn't keep a target; but it isn't processed, and no position
+passes it.
 
 With `max_deliveries` the gateway hears of every failure. What failed so often waits here, and holds
 its key, until the gateway says that it is a dead letter; then it counts as processed. It hears,
-too, what of all that it counts as in hand is in nobody's: so it knows when something else can be
-alone in the user's.
+too, which of the items that it counts as in hand the user doesn't have: so it knows when another
+item can be alone in the user's hands.
 
 An acknowledgement of what is owned no more is no mistake and says nothing. One that comes after its
 connection was lost is remembered: when the same item comes again, it counts as processed, unless
@@ -173,8 +174,9 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return self._acknowledge(item, now_s) + self._say_acks(now_s)
 
     def reminded(self, now_s: float) -> Effects:
-        """Whoever works on what it has of a target that is asked for says so; what is processed is
-        said, though the next item takes long; and what is wanted again by now stands first."""
+        """Tells the gateway about each target that is asked for while the user works on something
+        of it; says what is processed, though the next item takes long; and puts first what is
+        wanted again by now."""
         if self.phase is not Phase.LIVE:
             return ()
         self._take_due(now_s)
@@ -273,7 +275,7 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return self._count_failure(copy, deliveries)
 
     def _forget_in_hand(self, copy: Copy) -> None:
-        """Whoever took it is not done with it when they ask for the next one."""
+        """The caller that took it is not done with it when it asks for the next one."""
         for entries in self._in_hand.values():
             entries[:] = [one for one in entries if _copy(_item(one)) != copy]
 
@@ -426,7 +428,7 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         self._later = Later()
 
     def _gone(self, share: OwnedTarget) -> None:
-        """What of it isn't settled comes again, to whoever owns it then."""
+        """What of it isn't settled comes again, to the consumer that owns it then."""
         self._later.drop(lambda item: item.target == share.target)
         self._hands.let_go(
             ((share.target, partition, seq), in_hand)

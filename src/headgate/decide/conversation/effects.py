@@ -1,4 +1,4 @@
-"""What a client's conversation with a gateway asks of whoever has the connection.
+"""What a client's conversation with a gateway asks of the owner of the connection.
 
 Invariant: effects are done in their order, at once and without waiting; only `Connect` begins
 something that takes time, of which there is one at a time.

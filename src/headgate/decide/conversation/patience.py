@@ -1,7 +1,7 @@
 """For how long a client that lost its gateway tries to find one again.
 
 Invariant: an outage begins with the loss and ends when the client is live again, or has given up;
-whoever asks meanwhile, and how often, changes nothing about it.
+however often it is asked for meanwhile, that changes nothing about it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Invariants, per partition: said ≤ arrived (on this connection), and acknowledged ≤ handed out.
 `positions`, what was handed out last, and `arrived` only grow, but for `disconnected` with manual
 acknowledgements: that takes both back to what was acknowledged, because the rest comes again; and
-but for `take_back`: whoever begins anew after `positions` misses nothing that nobody saw.
+but for `take_back`: a client that begins anew after `positions` misses nothing that the user hasn't
+seen.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A log that is behind its own readers: its store was lost, failed over, or was restored.
 
-Whoever has seen record 100 takes a new record 5 for one that it knows, so a log must never give out
-a seq twice, not even one that it has forgotten. Settled positions are kept apart from the log and
-tell how far it once was, and so does its owner, which remembers what it has acknowledged; the owner
-moves it on behind everything that may have been given out. What was lost is a hole then, like any
-other: it is said to gateways and subscribers, and skipped.
+A subscriber that has seen record 100 takes a new record 5 for one that it knows, so a log must
+never give out a seq twice, not even one that it has forgotten. Settled positions are kept apart
+from the log and tell how far it once was, and so does its owner, which remembers what it has
+acknowledged; the owner moves it on behind everything that may have been given out. What was lost is
+a hole then, like any other: it is said to gateways and subscribers, and skipped.
 
 A log that has grown since it was lost may reach as far as before. Only a reader that remembers the
 last record it read can tell then: it finds `another` in its place.

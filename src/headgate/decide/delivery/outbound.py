@@ -12,8 +12,8 @@ Where no dead letters are kept, a record that is refused for good is parked inst
 partition halts: its letters are sent one at a time, so that nothing passes the one that is refused,
 which is tried again after every pause.
 
-Beside the order stand deliveries that an operator wants again (sent_again.py): whoever asked for
-one hears what came of it.
+Beside the order stand deliveries that an operator wants again (sent_again.py): the operator hears
+how each of them ended.
 
 Invariants: a delivery that was put leaves in exactly one way per part: with a verdict, aside, or
 because its partition was dropped. Per partition nothing is sent while something older is parked or
@@ -98,7 +98,7 @@ class Outbound:
 
     @property
     def condition(self) -> Condition:
-        """How the gateway fares, for whoever tells others of it."""
+        """How the gateway fares, for the lane's reports."""
         return self._condition
 
     # --- what comes in ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from headgate.model.delivery import Delivery, Verdict
 
 LOOK_AGAIN_S = 1.0
 """Pause after letters couldn't be read, or were not to be sent yet."""
-LEFT = "whoever it was to come to again has left; retry it for those who are there now"
+LEFT = "the subscribers it was to come to again have left; retry it for those who are there now"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ class Aside(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A delivery goes on in so many `parts`, each of which leaves in a way of its own. `stirs`:
-    whoever waits for the next step must look again."""
+    """A delivery goes on in so many `parts`, each of which leaves in a way of its own. `stirs`: the
+    sender that waits for the next step must look again."""
 
     parts: int = 1
     stirs: bool = False
@@ -34,8 +34,8 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What comes of a batch that didn't arrive: nobody tries again what an operator wanted of what
-    is `given_up`."""
+    """A batch didn't arrive: deliveries in it that an operator wanted and that are `given_up`
+    aren't tried again."""
 
     given_up: list[Delivery]
     asides: tuple[Aside, ...]

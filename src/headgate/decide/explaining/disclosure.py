@@ -21,7 +21,7 @@ from headgate.model.event import Record
 
 
 class Sight(Protocol):
-    """What whoever asks may see."""
+    """What the principal that asks may see."""
 
     def topic(self, name: str) -> bool:
         """Whether they may know of this topic at all."""

@@ -57,7 +57,7 @@ class Facts:
     @cached_property
     def reader(self) -> tuple[str, LaneAccount] | None:
         """The lane that reads the partition, with its router. Where two say so, a former one hasn't
-        heard yet: whoever is further counts."""
+        heard yet: the lane that is further counts."""
         holding = [
             (one.node, one.lane)
             for one in self.testimonies
@@ -150,8 +150,8 @@ class Facts:
 
     @property
     def remembers_all(self) -> bool:
-        """Whether whatever was done with the record would be remembered by somebody who was
-        heard: by all who are there now, and whoever has read it is among them."""
+        """Whether everything that was done with the record would be remembered by a node that was
+        heard: by all that are there now, and the lane that has read it is among them."""
         since_ms = self.complete_since_ms
         is_long_enough = bool(since_ms) and since_ms <= self.time_ms
         has_read = any(one.lane is not None and one.lane.read_it for one in self.testimonies)

@@ -1,7 +1,7 @@
 """Whether a consumer group has, gets or waits for a record.
 
-Each record is one target's of the group, by its key; a record about a whole collection is
-everybody's.
+Each record is one target's of the group, by its key; a record about a whole collection is of all
+targets.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def _told(
                 f"{owner.node_id}, which owns it, has it open"
             )
         return "no_consumer", (
-            f"no consumer has target {number} of the group, which has this key: whoever takes it "
-            "over goes on in the log behind what was processed, or where a reset wants it; "
+            f"no consumer has target {number} of the group, which has this key: the consumer that "
+            "takes it over goes on in the log behind what is processed, or where a reset wants it; "
             f"headgate group describe {group.topic} {group.name} says how far that is"
         )
     if facts.seq <= standing.start and facts.seq > standing.acknowledged:

@@ -46,14 +46,13 @@ def _settled(facts: Facts, wanted: int) -> tuple[RecordOutcome, str]:
         return "acknowledged", f"{taken.gateway} took it at {clock(taken.at_ms)}"
     if told := came_to.get("told"):
         return "told", (
-            "it was passed over, and whoever is subscribed was told to resync, at "
-            f"{clock(told.at_ms)}"
+            f"it was passed over, and its subscribers were told to resync, at {clock(told.at_ms)}"
         )
     if facts.skip is not None and not came_to:
         return "skipped", skip_told(facts.skip)
     if gone := came_to.get("no_subscriber") or came_to.get("released"):
         return "released", (
-            f"whoever it was for at {gone.gateway} had left when it came, at {clock(gone.at_ms)}"
+            f"its subscribers at {gone.gateway} had left when it came, at {clock(gone.at_ms)}"
         )
     if dead := came_to.get("dead"):
         return "dead", dead_before_told(dead)

@@ -378,7 +378,7 @@ def attempt_told(one: Attempt) -> str:
 
 
 def evidence_told(facts: Facts) -> str:
-    """How far anybody's memory goes, for whoever is told that something isn't known."""
+    """How far the memory of the nodes goes, for an answer that says that something isn't known."""
     if not (since_ms := facts.complete_since_ms):
         return "nobody who could remember it was heard"
     if since_ms > facts.time_ms > 0:

@@ -20,8 +20,8 @@ former ones that may have the same keys has been taken up (decide.log.lineage): 
 waits for those that catch up, and is read from the log then. Those that are live need no waiting
 for: lanes deliver in that order. What they went on without at the end of a version (it was shed, or
 is a dead letter) leaves the position before it all the same: one lane may have settled it because
-it no longer knew of the subscription, while another still did. So whoever is held, or resumes,
-reads it from the log, late rather than never.
+it no longer knew of the subscription, while another still did. So a subscription that is held, or
+resumes, reads it from the log, late rather than never.
 
 What a full queue does to a live delivery is the subscription's choice: `park` falls back to the log
 (the table above), `drop_oldest` leaves out what has waited longest, `disconnect` gives up.
@@ -31,8 +31,8 @@ are a delivery like any other: a Resync in the queue of one that is live, found 
 that catches up. What an operator wants delivered again
 (`redeliver`) waits beside the queue, which it takes turns with, and moves no position, so it is
 only for records that a position guards or a letter keeps; but nothing
-passes a redelivery of its partition that came before it, so that whoever keeps the last state of a
-key ends with the newer one.
+passes a redelivery of its partition that came before it, so that a subscriber that keeps the last
+state of a key ends with the newer one.
 
 Invariant: what `take` returns is, per partition, exactly the matching records after the start, in
 order, without a repeat; the redeliveries, in the order in which they came; and of these two,
@@ -168,8 +168,8 @@ class Feed(Generic[T]):
     # --- from the lanes --------------------------------------------------------------------------
 
     def pass_through(self, partition: int, seq: int) -> bool:
-        """Whether a live delivery needs no place in the queue: then it counts as sent, and whoever
-        asks sends it now. Otherwise nothing has happened, and it is one for `deliver`."""
+        """Whether a live delivery needs no place in the queue: then it counts as sent, and the
+        caller sends it now. Otherwise nothing has happened, and it is one for `deliver`."""
         if (self._flowing or self._begin_flow()) and self._positions.get(partition, seq) < seq:
             self._positions[partition] = seq
             return True
@@ -406,8 +406,9 @@ class Feed(Generic[T]):
     def goes_back(
         self, partition: int, after_seq: int, from_seq: int, reason: ResyncReason
     ) -> None:
-        """What comes of the partition begins there, whoever has seen more of it; said before
-        everything else, also what the log doesn't have any more behind that."""
+        """The subscriber gets the partition from `from_seq` on, also if it has seen more of it; it
+        is told before everything else, also before what the log doesn't have any more behind
+        that."""
         self._queue.say_first(self._resynced(partition, after_seq, from_seq, reason))
 
     def behind(self) -> list[int]:

@@ -1,8 +1,8 @@
 """What a change means to those who watch: it matches, it has left what they watch, or neither.
 
 Where a source gives the state before a change, a record that matched then and doesn't now is
-delivered as `left`, so that whoever keeps a copy can remove it. Where records are deleted by a mark
-in them, an update that sets the mark is a delete, and one that clears it an insert.
+delivered as `left`, so that a subscriber that keeps a copy can remove it. Where records are deleted
+by a mark in them, an update that sets the mark is a delete, and one that clears it an insert.
 """
 
 from __future__ import annotations

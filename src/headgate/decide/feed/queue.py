@@ -33,7 +33,7 @@ class Item(NamedTuple, Generic[T]):
 
     @property
     def reaches(self) -> int:
-        """The seq up to which whoever has it has everything."""
+        """The seq up to which a subscriber that has this item has everything."""
         return self.seq
 
 
@@ -110,7 +110,7 @@ class FeedQueue(Generic[T]):
     # --- in --------------------------------------------------------------------------------------
 
     def add(self, item: Item[T]) -> None:
-        """Whoever adds a record has asked for room."""
+        """The caller has asked for room before it adds a record."""
         self._items.append(item)
         size = len(item.value)
         self._bytes += size

@@ -1,9 +1,9 @@
 """What an operator wants delivered again to one subscriber, beside its queue.
 
 Invariant: they are taken in the order in which they came; bounded in number and bytes, within the
-gateway's budget; whoever finds no room tries again later. They are no positions, but each knows
-which records of its partition came after it, and those have to wait for it; and by its `mark` it is
-known whether it still waits.
+gateway's budget; a sender that finds no room tries again later. They are no positions, but each
+knows which records of its partition came after it, and those have to wait for it; and by its `mark`
+it is known whether it still waits.
 """
 
 from __future__ import annotations

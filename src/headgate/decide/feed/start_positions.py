@@ -21,7 +21,7 @@ from headgate.model.topology import Topic
 @dataclass(frozen=True, slots=True)
 class Since:
     """With the first record of each partition that was appended then or later. Only the log knows
-    which those are (`LogReader.first_since`); whoever asks it goes on with positions."""
+    which those are (`LogReader.first_since`); its answer becomes positions."""
 
     time_ms: int
 

@@ -11,7 +11,7 @@ A record that concerns two collections (decide.connectors.whole_collection) is e
 are.
 
 Invariant: the answer depends on the filter and the collections alone, so that a lane, a gateway and
-whoever sends a letter again give the same one.
+the sender of a letter that is retried give the same one.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A search takes at most (steps x bytes of the text) work, whatever the pattern and the text: RE2
 walks all ways through a pattern at once. What is left to bound is that product. So a pattern has at
 most MAX_STEPS steps, and the more it has, the shorter the texts it looks at: `longest_bytes`.
-Whoever asks about a longer text fails, which is for the caller to count.
+A search in a longer text fails, which is for the caller to count.
 
 Memory: RE2 may remember MEMORY_BYTES per pattern. That is little on purpose: the automaton of an
 ordinary pattern fits, and for one that doesn't RE2 soon gives up building it and takes the way that

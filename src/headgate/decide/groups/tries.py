@@ -70,8 +70,9 @@ class TriedInVain:
             self.failed(thing, self.count(thing) + 1, Known.LOST_ALONE if certain else Known.LOST)
 
     def spare(self, thing: Hashable, deliveries: int) -> None:
-        """Whoever was lost with it is back, and works on it: on its delivery number `deliveries`,
-        which has not failed. What somebody else has said of it since then stays."""
+        """The consumer that was lost with it is back, and works on it: on its delivery number
+        `deliveries`, which has not failed. What another consumer has said of it since then
+        stays."""
         count, known = self._get(thing)
         if count >= deliveries and known is not Known.SAID:
             self._counts[thing] = deliveries - 1, Known.LOST

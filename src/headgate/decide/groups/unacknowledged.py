@@ -164,8 +164,8 @@ class InHand:
 
     def unsaved(self, through: Mapping[int, int], lineage: Lineage | None = None) -> dict[int, int]:
         """The positions that are to be saved next. Of a version there is none before all of the
-        former ones that may have the same keys is processed, and saved: whoever goes on from these
-        begins with older events of a key only where the newer ones come again, too."""
+        former ones that may have the same keys is processed, and saved: a consumer that goes on
+        from these begins with older events of a key only where the newer ones come again, too."""
         found = self.positions(through)
         news = {p: seq for p, seq in found.items() if seq > self._saved.get(p, 0)}
         if lineage is None or not news:  # as for most targets, most of the time

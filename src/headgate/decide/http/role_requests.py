@@ -8,7 +8,7 @@ from headgate.model.http import Request, Route
 
 
 def check_caller(keeper: PassKeeper, route: Route, request: Request) -> None:
-    """Raises Unauthorized for whoever doesn't show to be one of those that may call `route`."""
+    """Raises Unauthorized for a caller without the pass of a role that may call `route`."""
     if not keeper.asks:
         return
     caller = keeper.caller(request.headers.get(PASS_HEADER))

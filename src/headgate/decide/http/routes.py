@@ -1,8 +1,8 @@
 """Which route a request is for.
 
 Invariant: pure; the first route of the table that fits is the one. A web page that may not call
-finds none, nor does a body that its route doesn't read, nor a path that leads elsewhere for whoever
-tidies it up: a request that is passed on would be another one there than was judged here.
+finds none, nor does a body that its route doesn't read, nor a path that leads elsewhere once it is
+tidied up: a request that is passed on would be another one there than was judged here.
 """
 
 from __future__ import annotations

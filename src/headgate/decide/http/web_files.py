@@ -98,5 +98,5 @@ def _sockets(ws_url: str, host: str) -> list[str]:
 
 
 def wants_a_page(accept: str) -> bool:
-    """Does whoever sends this `Accept` show pages to somebody?"""
+    """Is the sender of this `Accept` a browser that shows a page?"""
     return any(one.partition(";")[0].strip().lower() == "text/html" for one in accept.split(","))

@@ -1,7 +1,7 @@
 """Which web pages may call an address, from what their browser says about them.
 
 A browser lets any page send a request to any address, this machine's own included, and says in
-`Origin` which page it was. A program sends no such header and is nobody's business here. What a
+`Origin` which page it was. A program sends no such header and may call as it likes. What a
 page may do:
 
 - a page of the address itself calls it: its origin is the `Host` that was called, under a name that

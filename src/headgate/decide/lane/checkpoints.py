@@ -66,7 +66,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     stopped: str = ""
     again_to: int = 0
     back_to: int = NOWHERE
-    """Where whoever claims it next begins, at the latest: an operator wants what follows again."""
+    """Where the next to claim it begins, at the latest: an operator wants what follows again."""
     ahead_to: int = 0
 
     @property
@@ -132,9 +132,9 @@ def _gone_back(stored: Checkpoint) -> Checkpoint:
 def wanted_back(
     stored: Checkpoint | None, settled: int, until: int, *, instead: bool
 ) -> Checkpoint:
-    """What to store when an operator wants what follows `settled` again, up to `until`, whoever
-    holds it, maybe `instead` of what was wanted before. Who never held it has processed nothing
-    ahead of it."""
+    """What to store when an operator wants what follows `settled` again, up to `until`, also while
+    a consumer holds the position; maybe `instead` of what was wanted before. Where none ever held
+    it, nothing is processed ahead of it."""
     held = stored or Checkpoint(0, 0, 0, settled=0)
     is_first = instead or held.back_to == NOWHERE
     back_to = settled if is_first else min(settled, held.back_to)
@@ -143,8 +143,9 @@ def wanted_back(
 
 
 def wanted_ahead(stored: Checkpoint | None, settled: int) -> Checkpoint:
-    """What to store when an operator wants nothing up to `settled`, whoever holds it: who claims it
-    next begins behind that. What was wanted back before isn't any more."""
+    """What to store when an operator wants nothing up to `settled`, also while a consumer holds the
+    position: the one that claims it next begins behind that. What was wanted back before isn't any
+    more."""
     held = stored or Checkpoint(0, 0, 0, settled=0)
     return msgspec.structs.replace(held, skip_to=settled, back_to=NOWHERE)
 

@@ -4,9 +4,9 @@ A subscriber is told "subscribed" when every lane that may settle a record has s
 with its subscription, and a lane notes a subscription before it says so. A lane that is lost keeps
 anybody from being told until somebody newer holds its positions. So for as long as a lane that is
 gone still holds a position, its notes have every subscription that anybody was ever told of and
-that still lives. Whoever goes on from them claims the position from that lane and from no other
-(`ports.checkpoints`), which is what proves it. A lane notes a claim before it makes it, so of those
-who were about to claim, any may be the one.
+that still lives. A successor that goes on from them claims the position from that lane and from no
+other (`ports.checkpoints`): the claim proves that it was the holder. A lane notes a claim before it
+makes it, so of the lanes that were about to claim, any may hold the position.
 
 Invariant: never less than the notes of each lane that may be gone on from; more does no harm.
 """
@@ -82,8 +82,8 @@ class NotedOwner:
 
 
 def last_holders(holders: Collection[NotedOwner], ref: PartitionRef) -> list[NotedOwner]:
-    """Those of whom one is the last to hold `ref`, as far as anybody noted it: who surely held it
-    last, and whoever was about to take it from that one."""
+    """The lanes of which one is the last to hold `ref`, as far as any noted it: the one that surely
+    held it last, and those that were about to take it over."""
     surely = max((h.holds[ref] for h in holders if ref in h.holds), default=Fence(0))
     return [h for h in holders if (fence := h.fence(ref)) is not None and fence >= surely]
 

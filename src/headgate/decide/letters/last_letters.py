@@ -1,5 +1,5 @@
-"""Partitions whose last parked letters are on their way: what comes of them waits here until those
-are through, and is sent right behind them.
+"""Partitions whose last parked letters are on their way: new deliveries of such a partition wait
+here until the letters are through, and are sent right behind them.
 
 Parked behind them it would take as long again, and by then there is more: of a partition of which
 something comes all the time, however little, everything would go through the store for ever.
@@ -35,7 +35,7 @@ class Joining:
         return min(self._until_s.values(), default=NEVER)
 
     def begin(self, ref: PartitionRef, now_s: float) -> None:
-        """What comes of it waits from now on; of one that waits already nothing changes."""
+        """New deliveries of `ref` wait from now on; where they wait already, nothing changes."""
         if ref not in self._items:
             self._items[ref] = deque()
             self._until_s[ref] = now_s + JOINS_WITHIN_S

@@ -56,7 +56,7 @@ class Paging:
         `whole` page did."""
         self.sent_seq = max(last_seq, self.sent_seq)
         if self._place == "wanted" and wanted_seq == self.wanted_seq and not through:
-            wanted_seq = 0  # whoever has room there didn't take it
+            wanted_seq = 0  # the subscription with room there didn't take it
         if whole or wanted_seq:
             self._pauses = 0
         elif through:

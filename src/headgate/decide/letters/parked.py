@@ -6,11 +6,11 @@ are through. Partitions take turns when letters are sent, so none waits for a bu
 (parked_partitions.py). What is newer than the last letters of one waits in memory
 (last_letters.py), or there would always be more.
 
-Whoever sends letters says here what came of them; but for a failure, of which the outbound has to
-know (`Outbound.failed`). What is to be parked for that is returned, for letters to be made of it at
-once. Invariant: per partition nothing is sent while something older is parked.
-The order of what is set aside is not the order of what was put: whoever sends letters sorts them.
-Time is an argument.
+The sender of letters says here how each was answered; but for a failure, of which the outbound has
+to know (`Outbound.failed`). What is to be parked for that is returned, for letters to be made of it
+at once. Invariant: per partition nothing is sent while something older is parked. The order of what
+is set aside is not the order of what was put: the sender of letters sorts them. Time is an
+argument.
 """
 
 from __future__ import annotations

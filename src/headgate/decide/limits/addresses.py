@@ -8,7 +8,7 @@ NOBODY = "unknown"
 FROM_HEADER = "x-headgate-from"
 """Where a gateway says whom it asks for."""
 PREFIX_V6 = 64
-"""Whoever has one address of version 6 has all of that prefix."""
+"""A network that gives out one address of version 6 gives out all of that prefix."""
 
 
 def counted_as(address: str) -> str:

@@ -1,9 +1,9 @@
 """How much of something each of many may have at a time: connections, subscriptions, and what the
 filters of those cost.
 
-Whoever says who they are is counted by their name, everybody else by their address. Invariants:
-what is refused takes nothing; what ends is given back once, however often that is said; whoever has
-nothing isn't remembered.
+Principals are counted by their name, callers without a credential by their address. Invariants:
+what is refused takes nothing; what ends is given back once, however often that is said; a name that
+holds nothing isn't remembered.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Party:
 
 
 class Holdings:
-    """`most` counts for whoever has no limits of their own."""
+    """`most` counts for principals that have no limits of their own."""
 
     def __init__(self, most: Most = ANY) -> None:
         self._most = most

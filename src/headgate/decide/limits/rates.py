@@ -1,11 +1,12 @@
 """How much each of many may do per second.
 
-Everybody has an allowance that fills up by the second and holds `BURST_S` of them. Whoever has
-something left may do what they ask for, and what they did beyond it they wait for afterwards: so
-what is larger than an allowance holds isn't refused for ever, and nobody gets more on average.
+Every principal has an allowance that fills up by the second and holds `BURST_S` of them. As long as
+something is left of it, a request passes whole, and what it took beyond that the principal waits
+for afterwards: so a request larger than an allowance holds isn't refused for ever, and nobody gets
+more on average.
 
 Invariants: no clock of its own; what is refused takes nothing; at most `known` are remembered, and
-whoever is forgotten has been quiet for longest.
+the one that is forgotten has been quiet for longest.
 """
 
 from __future__ import annotations

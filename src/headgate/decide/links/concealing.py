@@ -1,7 +1,8 @@
 """Addresses and settings as anybody may see them: without what lets somebody in.
 
-Whoever writes an address into a log, an error or an answer asks here first. Invariants: pure; a
-password is hidden whole, whatever it is made of, and rather too much is hidden than too little.
+Every address that is written into a log, an error or an answer passes through here. Invariants:
+pure; a password is hidden whole, whatever it is made of, and rather too much is hidden than too
+little.
 """
 
 from __future__ import annotations

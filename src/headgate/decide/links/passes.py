@@ -1,7 +1,7 @@
 """How the roles of a cluster show each other that they belong to it, and as what.
 
 All of them share a cluster token, which never leaves a process. What a role shows is a *pass*, made
-of the token for one way: who calls, and who is called. So whoever is shown a pass can't be that
+of the token for one way: who calls, and who is called. So a node that is shown a pass can't be that
 role anywhere else, lanes on executors are given what lanes show and nothing more, and a process
 that has only a gateway's passes is nobody else.
 
@@ -110,7 +110,8 @@ class PassKeeper:
         return bool(self.known)
 
     def caller(self, shown: str) -> Caller | None:
-        """Whose pass that is; None where it is nobody's. All are compared, whichever it is."""
+        """Whose pass that is; None where it is no role's. All are compared, so the time tells
+        nothing."""
         found: Caller | None = None
         for caller, secret in self.known:
             if same_secret(shown, secret):
@@ -118,7 +119,8 @@ class PassKeeper:
         return found
 
     def admits(self, shown: str, callers: Iterable[Caller]) -> bool:
-        """Whether whoever shows that may do what `callers` may."""
+        """Whether the caller that shows that is one of `callers`; always where no pass is asked
+        for."""
         return not self.asks or self.caller(shown) in tuple(callers)
 
 

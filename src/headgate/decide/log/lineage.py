@@ -2,15 +2,15 @@
 
 A key is in one partition under each version: `hash mod count`. So two partitions of two versions
 share keys where some hash has both remainders, which is where the remainders are equal modulo the
-greatest common divisor of the two counts. Whoever keeps the order of every key passes a record on
-only once it has passed all records of the former versions that may have the same key.
+greatest common divisor of the two counts. To keep the order of every key, a lane or a feed passes a
+record on only once it has passed all records of the former versions that may have the same key.
 
 A key may have had no record at all under the version before, so it isn't enough to look one version
 back: every former one counts.
 
-Invariant: what `before` asks for is of former versions alone, so whoever waits for it waits for
-something that waits for less; nobody waits in a circle. Topics whose records have no order
-(opportunistic ones) never wait.
+Invariant: what `before` asks for is of former versions alone, so each record waits for older
+versions only, and nothing waits in a circle. Topics whose records have no order (opportunistic
+ones) never wait.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def lineage_of(topic: Topic) -> Lineage:
 
 def begins_after(topic: Topic, known_version: int) -> dict[int, int]:
     """Of the partitions that have come since `known_version`, the seq behind which the first
-    version begins that has them: whoever knew the topic by then has had nothing of them."""
+    version begins that has them: a subscriber that knew the topic by then has had nothing of
+    them."""
     versions = [*((one.version, one.after) for one in topic.former), (topic.version, topic.after)]
     found: dict[int, int] = {}
     known = 0

@@ -1,6 +1,6 @@
 """What of a request goes into the audit trail.
 
-Every administrative act, whatever comes of it: all that needs a grant to write. And every refusal.
+Every administrative act, also one that fails: all that needs a grant to write. And every refusal.
 Invariant: pure, and what it takes of a request is cut, and printable: nobody writes
 a second line, or to somebody's terminal, through the trail.
 """
@@ -26,7 +26,7 @@ _decode_error = msgspec.json.Decoder(ErrorAnswer).decode
 
 def line_of(request: Request, route: Route | None, answer: Answer) -> AuditLine | None:
     """The line of that answer; None for what isn't written down. `route` None: there is none, or
-    whoever asked wasn't let that far."""
+    the caller wasn't let that far."""
     is_refused = answer.status in REFUSED
     if not is_refused and (route is None or not _is_act(route)):
         return None
@@ -53,8 +53,8 @@ def _is_act(route: Route) -> bool:
 def refusal_line(
     what: str, error: HeadgateError, principal: Principal | None = None, address: str = ""
 ) -> AuditLine | None:
-    """The line of whoever is refused something there, for what isn't a request; None for other
-    errors. `address` is where they come from, as far as that is known."""
+    """The line of a refusal of what isn't an HTTP request, such as a message; None for other
+    errors. `address` is where the caller comes from, as far as that is known."""
     if error.status not in REFUSED:
         return None
     named = str(error.details.get("principal", NOBODY))
@@ -70,8 +70,8 @@ def refusal_line(
 
 
 def role_line(what: str, error: HeadgateError, *, role: str = "", address: str = "") -> AuditLine:
-    """The line of whoever is turned away on a way between roles; `role` is the one that they have
-    shown to be, if any."""
+    """The line of a caller that is turned away on a way between roles; `role` is the one whose pass
+    it has shown, if any."""
     return AuditLine(
         who=cleaned(f"a {role}") if role else NOBODY,
         what=what,

@@ -178,7 +178,8 @@ def _topic(status: Status, topic: TopicInfo) -> Iterator[Finding]:
 
 
 def _starting(status: Status, topic: TopicInfo) -> Finding | None:
-    """What isn't read because whoever shall read it starts, and is behind because of that."""
+    """What isn't read because the router that shall read it starts, and is behind because of
+    that."""
     starts = [node for node in status.nodes if node.state == "starting"]
     read = {ref for lane in status.lanes for ref in lane.partitions}
     waits = [

@@ -111,7 +111,7 @@ def selected(selection: LetterSelection, *, now_ms: int) -> LetterQuery:
 
 
 def wait_ms(selection: LetterSelection) -> int:
-    """How long whoever wants letters sent again waits for what becomes of them."""
+    """How long a caller that wants letters sent again waits to hear what became of them."""
     if selection.wait is None:
         return 0
     try:

@@ -1,4 +1,4 @@
-"""The balanced strategy: partitions go to whoever has least for its weight, and each topic is
+"""The balanced strategy: partitions go to the node that has least for its weight, and each topic is
 spread evenly where that costs no extra move.
 
 Numbers come first: how many partitions a node gives and takes is settled before anybody looks at

@@ -2,11 +2,11 @@
 
 The gateways stand on a ring. A subscriber belongs to the first gateway from its own place on that
 isn't at its bound; when that one can't be reached, to the next. The coordinator says who stands on
-the ring and who is at the bound (`GatewayRing`), so whoever asks gets the same answer.
+the ring and who is at the bound (`GatewayRing`), so every node that asks gets the same answer.
 
-Invariants: the answer depends on nothing but the ring, the id and who is avoided. Whoever follows
-it one by one leaves no gateway with more than `BOUND` times the average, from `FEW` on. A gateway
-that comes or goes changes the answer only for those that it gets or had.
+Invariants: the answer depends on nothing but the ring, the id and who is avoided. Subscribers that
+follow it one by one leave no gateway with more than `BOUND` times the average, from `FEW` on. A
+gateway that comes or goes changes the answer only for those that it gets or had.
 """
 
 from __future__ import annotations

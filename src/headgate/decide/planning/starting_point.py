@@ -77,7 +77,7 @@ def survey(
     moving: Collection[PartitionRef],
 ) -> Standing:
     """Sort out who holds what. A moving partition is never unowned, whatever became of its node:
-    only whoever runs that move can say how it ends."""
+    only the code that runs the move can say how it ends."""
     participants = {
         node.node_id: Participant(node.node_id, _whole_weight(node))
         for node in sorted(nodes, key=attrgetter("node_id"))

@@ -59,7 +59,7 @@ class ProduceLimits:
 
 
 def is_routed(body: bytes) -> bool:
-    """Whether whoever sent it found its way by itself, and so knows the topic."""
+    """Whether the producer routed it by itself, and so knows the topic."""
     try:
         return _ROUTED.decode(body).version is not None
     except (msgspec.MsgspecError, RecursionError):

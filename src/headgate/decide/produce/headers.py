@@ -1,8 +1,8 @@
 """The headers of an event: short texts by name that travel beside its document.
 
-A record keeps them as one JSON object, made here, so that whoever shows a record passes them on as
-they are. Invariant: what comes out of `encoded` has names and values of at most HEADERS_BYTES in
-all, and is never an empty object: no headers are None.
+A record keeps them as one JSON object, made here, so that everything that shows a record passes
+them on as they are. Invariant: what comes out of `encoded` has names and values of at most
+HEADERS_BYTES in all, and is never an empty object: no headers are None.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def by_request(urls: Sequence[str], body: bytes, turn: int) -> list[str]:
 
 def wait_s(body: bytes) -> float:
     """How long the answer may take. A connection to a node that never answers is taken for so long,
-    even if whoever asked has left: no longer than the request asks for."""
+    even if the producer has left: no longer than the request asks for."""
     timeout_s = _timeout_s(body)
     return LONGEST_S if timeout_s is None else min(timeout_s + GRACE_S, LONGEST_S)
 

@@ -1,5 +1,5 @@
-"""Which ids perhaps went by within a time, told in a fixed room: for whoever could look into the
-log, which costs more than everything else about an event, and would nearly always find nothing.
+"""Which ids perhaps went by within a time, told in a fixed room: it spares the writer a look into
+the log, which costs more than everything else about an event, and would nearly always find nothing.
 
 Invariant: what was `add`ed within `ttl_s` is among what `of` returns. So may others be: one id in
 a hundred after a million within that time, one in five after five. The room is taken as it fills.

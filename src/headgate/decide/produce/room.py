@@ -1,9 +1,9 @@
 """How much of the requests of others is held at a time, in bytes.
 
 Invariants: what is held never exceeds `limit_bytes`, but for one request that is alone, or a large
-one could never pass. Bodies of which more has to come have half of that at most, so that whoever
-sends slowly leaves the other half to those whose requests come whole. Nobody waits for room: who
-gets none is told so, and comes back with all of it.
+one could never pass. Bodies of which more has to come have half of that at most, so that slow
+senders leave the other half to those whose requests come whole. Nobody waits for room: a sender
+that gets none is told so, and comes back with the whole request.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 The topology of the coordinator makes it, a redirect of an owner mends one topic of it. Invariants:
 a topology older than the one it was made from changes nothing and is not acknowledged; what is
-routed under one `TopicRoute` always sends a key to the same node, so whoever keeps one request per
-node under way, and lets everything land before it takes up another `TopicRoute`, keeps the order
-of every key. A topic whose route did not change keeps the very same object.
+routed under one `TopicRoute` always sends a key to the same node, so a producer that keeps one
+request per node under way, and lets everything land before it takes up another `TopicRoute`, keeps
+the order of every key. A topic whose route did not change keeps the very same object.
 
 Never guesses: what isn't known goes to the public address, which forwards it.
 """

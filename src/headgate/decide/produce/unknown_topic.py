@@ -1,4 +1,4 @@
-"""What to say to whoever names a topic that isn't there."""
+"""The answer to a request that names a topic that isn't there."""
 
 from __future__ import annotations
 

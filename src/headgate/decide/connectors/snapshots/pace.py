@@ -1,4 +1,4 @@
-"""How fast a snapshot may read: a setting of its connector, of whichever type."""
+"""How fast a snapshot may read: a setting of its connector, of any type."""
 
 from __future__ import annotations
 

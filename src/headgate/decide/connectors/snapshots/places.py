@@ -2,7 +2,7 @@
 
 A **place** is a position with something behind it, so that it sorts where it belongs: no position
 of an origin begins with another one. It is the `source` of a record and is stored like a position;
-whoever asks the origin takes away what was added (`of_stream`).
+before the origin is asked for it, what was added is taken away (`of_stream`).
 
 Invariant: no place is given out twice. It holds the connector's epoch, under which one reader
 counts its chunks.

@@ -4,10 +4,11 @@ Collections are read in chunks while the stream goes on, one after the other by 
 renamed onto one of them is read again behind all others. A chunk has its place in the stream: it is
 handed in to all partitions when the stream has told everything that is in its rows, without those
 that the stream has changed since they were asked for (overlap). With it every partition stores how
-far the snapshot is, as of its position. Whoever reads next goes on with the one that is least far,
-and reads what it repeats anew, so the repetition is as new as its place. Before that it lets every
-partition know where it goes on: two readers may come equally far in different rows, and what the
-former has told some partitions would pass for what the latter has told all.
+far the snapshot is, as of its position. The next reader goes on where the partition stands that is
+least far, and reads anew what it repeats, so the repetition is as new as its place. Before that it
+lets every partition know where it goes on: two readers may come equally far in different rows, and
+rows that the former has handed in to some partitions would pass for rows that the latter has handed
+in to all.
 
 Pure: who uses it tells what the stream told (`saw`), asks what is to be read (`ask`), brings it
 (`read`), and hands in what is due (`due`). Invariants: nothing is asked for before the stream has
