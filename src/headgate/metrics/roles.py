@@ -207,7 +207,7 @@ class CoordinatorMetrics(Metrics):
         self.partition_restarts = told(
             "counter",
             "headgate_partition_restarts_total",
-            "Times a partition was read anew because whoever read it was lost.",
+            "Times a partition was read anew because the lane that read it was lost.",
             *of,
         )
         self.outcomes = told(

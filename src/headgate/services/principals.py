@@ -28,11 +28,11 @@ from headgate.ports.machine import Machine
 AUTHORIZATION = "authorization"
 BEARER = "bearer "
 CREDENTIAL_CHARS = 8_192
-"""Longer ones are nobody's."""
+"""No principal has a longer one."""
 JWTS_MAX = 10_000
 """So many verified ones are remembered."""
 TICKETS_MAX, TICKETS_EACH_MAX = 10_000, 1_000
-"""That may wait to be used; whoever asks for more loses their own oldest ones."""
+"""That may wait to be used; a principal that asks for more loses its own oldest ones."""
 TAKES_TICKETS = ("GET", "/v1/subscribe")
 """Only what an EventSource calls, which can send no header."""
 TICKET_MS = 15_000
@@ -48,7 +48,7 @@ ROLES: Mapping[str, Principal] = {
 @dataclass(frozen=True, slots=True)
 class AccessOptions:
     """`admin_digest` is the SHA-256 of the configuration's administrator token (empty: none);
-    `leeway_ms` is how far the clock of whoever signs JWTs may be from ours."""
+    `leeway_ms` is how far the clock of the signer of JWTs may be from ours."""
 
     admin_digest: str = ""
     claims: ClaimRules = field(default_factory=ClaimRules)
@@ -75,7 +75,7 @@ class KnownPrincipals:
         self._verified: OrderedDict[str, Principal] = OrderedDict()
         self._tickets: OrderedDict[str, tuple[Principal, int]] = OrderedDict()
         self._tickets_of: dict[str, OrderedDict[str, None]] = {}
-        """The same, the oldest first, by the credential of whoever asked for them."""
+        """The same, the oldest first, by the credential of the principal that asked for them."""
         self._local_digest = ""
         self._unknown = _not_heard
 
@@ -103,7 +103,7 @@ class KnownPrincipals:
             await self._jwt.close()
 
     def trust_locally(self, secret: str) -> None:
-        """Whoever says it is an administrator: it is only known on this machine."""
+        """The holder of `secret` is an administrator: it is only known on this machine."""
         self._local_digest = digest_of(secret)
 
     # --- who somebody is -------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class KnownPrincipals:
                 return await self.principal_of(credential)
             except errors.HeadgateError:
                 if is_open:
-                    return NOBODY  # whoever that is, this is for everybody
+                    return NOBODY  # a wrong credential does no harm: the route is for everybody
                 raise
         if said and not is_open:
             raise _unknown()
@@ -247,7 +247,7 @@ class KnownPrincipals:
 
 
 def identifying(request: Request) -> list[tuple[str, str]]:
-    """What a request says of whose it is, for whoever asks another role on its behalf."""
+    """The headers of a request that tell its principal, to ask another role on its behalf."""
     # What is asked on behalf of a page was judged here: it is that page's own doing.
     page = [(sessions.PAGE_HEADER, "1")]
     named = [(name, request.headers.get(name)) for name in (AUTHORIZATION, "cookie")]

@@ -7,7 +7,7 @@ from headgate.model.http import Parameter, Request, Response, Route, json_respon
 from headgate.model.settings_api import NodeSettings, SettingInfo
 
 PATH = "/v1/settings"
-NODE = Parameter("node", "The node, as `headgate node list` names it (default: whoever answers).")
+NODE = Parameter("node", "The node, as `headgate node list` names it (default: this one).")
 SUMMARY = "What a node runs with, without its secrets, and where each value came from."
 
 

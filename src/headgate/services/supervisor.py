@@ -304,7 +304,8 @@ class Supervisor:
 
 
 async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
-    """Reads a pipe; closing the transport closes it, whoever else holds its other end."""
+    """Reads a pipe; closing the transport closes it, even if another process holds its other
+    end."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb")

@@ -1,7 +1,8 @@
 """What is known of a record in the cluster, gathered for the gateway that somebody asks.
 
-For gateways, not for the public: whoever may see what is decided there. Invariant: nothing is
-changed by asking; nobody is waited for longer than `ASK_TIMEOUT_S`, and who didn't answer is named.
+For gateways, not for the public: the gateway decides what the principal that asks may see.
+Invariant: nothing is changed by asking; no node is waited for longer than `ASK_TIMEOUT_S`, and
+nodes that didn't answer are named.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ class EvidenceRoutes:
     async def _letters_of(
         self, asked: AccountQuestion, eyes: Sight
     ) -> tuple[list[LetterInfo], str]:
-        """Those that whoever asks may see."""
+        """Those that the principal that asks may see."""
         try:
             async with asyncio.timeout(LETTERS_TIMEOUT_S):
                 found = await self._found(asked.ref, asked.seq)

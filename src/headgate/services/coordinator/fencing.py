@@ -1,10 +1,10 @@
 """Claims positions and letters for the coordinator, under the epochs that it has given out.
 
-A store may take seconds to answer, or to say that it can't. Whoever decides meanwhile doesn't wait
-for that, so an answer may be late: each says what was claimed under which epoch, and counts only
-where that is still wanted. Invariant: of one partition there is never more than one claim under
-way. A second one under the same epoch could come after the lane that was told of the first, and
-take that lane for somebody unknown.
+A store may take seconds to answer, or to say that it can't. The term decides on meanwhile and
+doesn't wait for that, so an answer may be late: each says what was claimed under which epoch, and
+counts only where that is still wanted. Invariant: of one partition there is never more than one
+claim under way. A second one under the same epoch could come after the lane that was told of the
+first, and take that lane for somebody unknown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 HEADS_TIMEOUT_S = 1.0
 """For the ends of all logs whose positions can't be claimed, together."""
 SKIPS_KEPT = 1_000
-"""Resets past records, of which nobody was told, that are remembered for whoever asks why."""
+"""Resets past records, of which no subscriber was told, that are remembered to explain them."""
 
 
 @dataclass(slots=True)
@@ -170,8 +170,8 @@ class Fencing:
         self, ref: PartitionRef, settled: int, position: Position, fences: FenceCheckpoints
     ) -> None:
         """Before the partition itself: were it put back alone, nobody would know of them. Those
-        partitions go along that are `behind` it: whoever gets older events of a key again gets the
-        newer ones behind them."""
+        partitions go along that are `behind` it: a consumer that gets older events of a key again
+        gets the newer ones behind them."""
         wanted = {ref.partition: (settled, max(position.settled, position.redeliver_to))}
         for number, begin in fences.behind.get(ref, {}).items():
             other = PartitionRef(ref.topic, number)

@@ -1,8 +1,8 @@
 """Asks lanes and gateways what they know of a record, on the streams they hold.
 
 No decision: nothing of the cluster's state depends on an answer, or on who gave one. Invariant: a
-question waits for as long as it said and no longer, and forgets who was asked with its end; what is
-said later, or by others, is nobody's.
+question waits for as long as it said and no longer, and forgets who was asked with its end; answers
+that come later, or from others, are dropped.
 """
 
 from __future__ import annotations

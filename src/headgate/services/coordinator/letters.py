@@ -1,10 +1,10 @@
 """Dead letters over HTTP: found, shown, sent again and deleted, a bounded number at a time.
 
-Invariant: a call changes one chunk and says where the next one begins, so that whoever changes many
-can show how far it is, stop, and go on later. Parked letters are shown, and otherwise left alone:
-they are sent by themselves. Never holds more than a chunk of events in memory. Lanes decide what
-becomes of a letter that is sent again; whoever asked for it hears it if they care to wait. A letter
-of a group is sent again only where its target is one that consumers can own.
+Invariant: a call changes one chunk and says where the next one begins, so that a caller that
+changes many can show how far it is, stop, and go on later. Parked letters are shown, and otherwise
+left alone: they are sent by themselves. Never holds more than a chunk of events in memory. Lanes
+decide what becomes of a letter that is sent again; the caller hears it if it waits. A letter of a
+group is sent again only where its target is one that consumers can own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_BODY_BYTES = 64 * 1024
 SCANS = 50
 """Reads of the store for one answer to somebody who may not see everything in it."""
 COUNT_TIMEOUT_S = 1.0
-"""Whoever asks for the status wants an answer now."""
+"""A request for the status is to be answered at once."""
 
 LOOK_FIRST_S, LOOK_LAST_S = 0.02, 0.4
 """The first and the longest pause between two looks at what became of letters."""
@@ -115,8 +115,8 @@ class LetterRoutes:
     async def _seen(
         self, eyes: Sight, query: LetterQuery, *, after_id: int, limit: int
     ) -> tuple[list[Letter], int]:
-        """Those that whoever asks may know of; the id of the last one that was looked at, where
-        there may be more behind it and nobody should have to wait for them."""
+        """Those that the principal may know of; the id of the last one that was looked at, where
+        there may be more behind it and the caller shouldn't have to wait for them."""
         if eyes.see_all:
             return await self._store.find(query, after_id=after_id, limit=limit), 0
         seen: list[Letter] = []
@@ -133,7 +133,7 @@ class LetterRoutes:
         return json_response(described(await self._found(request, "read")))
 
     async def _found(self, request: Request, action: Action = "write") -> Letter:
-        """One that whoever asks mayn't know of isn't there."""
+        """For a principal that mayn't know of it the letter isn't there."""
         wanted = letter_id(request.params["id"])
         found = await self._store.find(LetterQuery(state=None, ids=(wanted,)), limit=1)
         if not found or not Sight(request.principal, action).sees(found[0]):
@@ -206,7 +206,7 @@ class LetterRoutes:
         return json_response(changed)
 
     async def _counted(self, eyes: Sight, query: LetterQuery) -> tuple[int, bool]:
-        """How many whoever asks may change, and whether there may be more."""
+        """How many the principal may change, and whether there may be more."""
         if eyes.see_all:
             return await self._store.count(query), False
         count, after_id = 0, 0
@@ -259,7 +259,7 @@ class LetterRoutes:
 
 
 def _as_seen(letter: Letter, request: Request) -> LetterInfo:
-    """What of a letter that whoever asks may change they may also read: its event, or that it is
+    """What the principal may read of a letter that it may change: its event, or only that it is
     there."""
     if Sight(request.principal, "read").sees(letter):
         return described(letter)

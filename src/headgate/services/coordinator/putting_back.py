@@ -1,10 +1,11 @@
-"""Notes where an operator wants the positions of consumer groups, for whoever claims them next.
+"""Notes where an operator wants the positions of consumer groups, for the consumers that claim them
+next.
 
-Whoever has a target claims its position in a partition that the topic got later only with the first
-thing that it saves of it, and may have processed a lot by then. Invariant: before such a position
-is put back it is claimed for them, under the epoch that they have. Otherwise what they save last
-would be its first claim, and take the wish with it; and nobody would know that something was
-processed ahead of it.
+The owner of a target claims its position in a partition that the topic got later only when it first
+saves it, and may have processed a lot by then. Invariant: before such a position is put back it is
+claimed for the owner, under the epoch that it has. Otherwise the position that the owner saves last
+would be its first claim, and undo the wish; and nobody would know that something was processed
+ahead of it.
 """
 
 from __future__ import annotations

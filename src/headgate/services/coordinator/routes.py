@@ -172,7 +172,7 @@ class CoordinatorRoutes:
         await term.apply(lambda _: term.cluster.delete_topic(name))
         try:
             await self._letters.forget((await term.left_behind()).get(name, {}))
-        except HeadgateError as error:  # the next sweep will, or whoever creates the topic again
+        except HeadgateError as error:  # the next sweep will, or creating the topic again
             log.warning(LogLine.SWEEP_FAILED, error=error.message)
         log.info(LogLine.TOPIC_DELETED, topic=name)
         return Response(204)
@@ -346,8 +346,8 @@ class CoordinatorRoutes:
         )
 
     async def _topology(self, request: Request) -> Response:
-        """Of what whoever asks may know of. Nobody follows it who has to say who they are: whatever
-        is pushed to clients is the same for all."""
+        """Of the topics that the principal may know of. Where callers need a credential, nobody can
+        follow it: what is pushed to clients is the same for all."""
         topology = self._term().cluster.topology()
         if request.principal is None:
             return json_response(api.TopologyAnswer(topology, self.client_address))

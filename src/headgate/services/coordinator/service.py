@@ -108,10 +108,10 @@ class CoordinatorPorts:
     principals: KnownPrincipals | None = None
     audit: AuditTrail = field(default_factory=NoAuditTrail)
     leave_key: Callable[[str, str], None] | None = None
-    """Leaves the coordinator's address, and what makes an administrator of whoever says it there,
-    where only they find it who may do everything on this machine anyhow."""
+    """Leaves the coordinator's address, and a key that makes its holder an administrator there,
+    where only users find it that may do everything on this machine anyhow."""
     settings: tuple[SettingInfo, ...] = ()
-    """What it runs with, for whoever asks."""
+    """What it runs with, to be told on request."""
 
 
 class Coordinator:

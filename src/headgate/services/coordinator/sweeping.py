@@ -3,7 +3,7 @@ and all that is left of topics that were deleted: no lane sends it, and no opera
 
 In chunks, so that lanes that write letters meanwhile don't wait. Never touches other parked
 letters: what is left of a topic is forgotten under the epochs that its deletion took, so those that
-a topic of the same name has written since are kept by the store, whoever is late with this.
+a topic of the same name has written since are kept by the store, however late a sweep is.
 """
 
 from __future__ import annotations

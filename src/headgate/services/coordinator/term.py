@@ -2,11 +2,11 @@
 
 Whatever changes the cluster runs through `apply`, one at a time: the decision is made without I/O,
 whole and sound or not at all, then its effects are carried out in order, so what is announced is
-already durable. Only for positions that take long to be claimed nothing else waits: what came of it
-is another event. A decision that is refused has changed nothing. One that fails is a fault of this
-program, and a term that can't carry out what it decided may have told half of it: then the term is
-over and never comes back. Nothing is decided, kept or told from its state any more, whoever asked
-hears so, and only a new term from the store brings everybody together again.
+already durable. Only for positions that take long to be claimed nothing else waits: how the claim
+ended is another event. A decision that is refused has changed nothing. One that fails is a fault of
+this program, and a term that can't carry out what it decided may have told half of it: then the
+term is over and never comes back. Nothing is decided, kept or told from its state any more, callers
+that wait hear so, and only a new term from the store brings everybody together again.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ Decide = Callable[[int], list[Effect]]
 
 
 class Term:
-    """`begin`, serve streams until `over` returns, `end`. `ended_by` is whose words made it end, if
-    it was somebody's."""
+    """`begin`, serve streams until `over` returns, `end`. `ended_by` is the member whose message
+    made it end, if a message did."""
 
     def __init__(
         self,
@@ -152,14 +152,15 @@ class Term:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
         if self._applying:
-            # A store that hangs must not keep the leadership from whoever could go on with it.
+            # A store that hangs must not keep the leadership from a coordinator that could go on
+            # with it.
             _, hanging = await asyncio.wait(set(self._applying), timeout=CARRY_OUT_TIMEOUT_S)
             for applying in hanging:
                 applying.cancel()
         await self._leadership.resign()
         with contextlib.suppress(
             TimeoutError
-        ):  # whoever waits for something is told that it is over
+        ):  # callers that wait for something are told that it is over
             async with asyncio.timeout(CARRY_OUT_TIMEOUT_S), self._lock:
                 self._changed.notify_all()
         await self._store.close()
@@ -197,7 +198,8 @@ class Term:
                 return
 
     async def _next(self, stream: ControlStream) -> ToCoordinator | None:
-        """The next message; whoever says what can't be read is told so before the stream ends."""
+        """The next message; a node whose message can't be read is told so before the stream
+        ends."""
         try:
             return await stream.receive()
         except InvalidRequest as error:
@@ -225,7 +227,7 @@ class Term:
     # --- decisions -----------------------------------------------------------------------------
 
     async def apply(self, decide: Decide, *, by: Hello | None = None) -> None:
-        """Decide, then carry out every effect, also when whoever asked goes away meanwhile.
+        """Decide, then carry out every effect, also when the caller goes away meanwhile.
 
         Raises why it is refused, or NotNow when the term ends by it or is over.
         """
@@ -313,7 +315,7 @@ class Term:
                 self._changed.notify_all()
 
     async def _carry_out_whole(self, effects: list[Effect]) -> None:
-        """What was decided by whoever took the lock for it."""
+        """Under the lock, which the caller has taken for the decision."""
         try:
             while effects:
                 effects = await self._carried_out(effects)
@@ -435,7 +437,7 @@ class Term:
     async def stored(self) -> Stored:
         """Positions and ages, so that lag is right also while nothing follows the log.
 
-        What was known before while a store is away: whoever asks wants an answer now. Where nobody
+        What was known before while a store is away: the caller wants an answer now. Where nobody
         has ever seen the next record, it waits at least since it was first missed.
         """
         try:

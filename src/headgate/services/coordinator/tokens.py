@@ -1,8 +1,8 @@
 """API tokens over HTTP: made, listed and revoked.
 
-Invariant: a token is said once, to whoever had it made, and nothing keeps it: what is stored and
-logged is its SHA-256 at most. What an answer says is durable, and every node that is connected has
-been told.
+Invariant: a token is said once, to the principal that had it made, and nothing keeps it: what is
+stored and logged is its SHA-256 at most. What an answer says is durable, and every node that is
+connected has been told.
 """
 
 from __future__ import annotations

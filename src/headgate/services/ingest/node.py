@@ -257,7 +257,7 @@ class Ingest:
             case Restart():
                 self._restart.set()
             case Refused(reason=reason):
-                # The session tries again: whoever has our name may be a ghost of ourselves.
+                # The session tries again: the node that has our name may be a former life of ours.
                 log.warning(LogLine.REFUSED, reason=reason)
             case _:
                 pass  # Meant for other roles.
@@ -368,7 +368,7 @@ class Ingest:
         return json_response(ProduceAnswer(results))
 
     async def _within(self, share: Share, request: Request) -> list[ProduceResult]:
-        """What is counted of a request counts from its arrival on, whatever comes of it."""
+        """What is counted of a request counts from its arrival on, also if it fails."""
         shares, now_s = self._shares, self._now_s()
         shares.check(share, now_s)
         shares.take(share, now_s, events=1)

@@ -5,8 +5,8 @@ the epoch it was opened with; an older topology changes nothing. Never opens wha
 A partition is sealed, for as long as the topology says so, before that topology is acknowledged.
 A log that ends before what was settled or acknowledged of it has lost its history: it goes on
 behind that, so that no seq is given out twice. What a deleted topic left is emptied under the epoch
-of its deletion, whoever had it open: a topic of the same name finds nothing of it, and loses
-nothing to it.
+of its deletion, also if another node had it open: a topic of the same name finds nothing of it, and
+loses nothing to it.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Partitions:
     def topic(self, name: str) -> Topic:
         topic = self._topics.get(name)
         if topic is None and self._topology.generation == 0:
-            # A node that was just started; whoever is told "no such topic" would give up.
+            # A node that was just started; a producer that is told "no such topic" would give up.
             raise errors.NotNow(
                 "this ingest node doesn't know the topics yet; try again", topic=name
             )
@@ -209,7 +209,7 @@ class Partitions:
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
         except TimeoutError:
-            pass  # Whoever waits looks for itself whether it has what it needs.
+            pass  # The caller looks for itself whether it has what it needs.
 
     def close(self) -> None:
         self.closing = True
@@ -332,7 +332,7 @@ class Partitions:
         """Look again at what was opened while nobody could say how far it is settled.
 
         One that has taken records since stays as it is: behind a new head nobody would read them.
-        Whoever reads it says so.
+        The lane that reads it reports what is lost.
         """
         for partition in self.opened():
             ref, head = partition.owner.ref, partition.found_head
@@ -363,9 +363,9 @@ class Partitions:
     async def _empty(self, wanted: Collection[Owner]) -> None:
         """Drop what deleted topics left, each once, as much as there is time for.
 
-        All of it, not only what was open here: whoever had the others may not be there any more.
-        What isn't dropped yet keeps nobody waiting but a topic of its own name, and what can't be
-        doesn't keep the others.
+        All of it, not only what was open here: the nodes that had the other partitions open may be
+        gone. A partition that isn't dropped yet keeps only a topic of its own name waiting, and one
+        that can't be dropped doesn't keep the others.
         """
         self._unemptied.clear()
         self.undropped.clear()

@@ -3,8 +3,8 @@
 Invariants: only the owner of a partition drops its records, and none that is unsettled unless the
 settings allow it; a failure is logged and tried again the next time. Time runs as fast as the
 process lives, at most: a wall clock that jumps ahead doesn't expire what is young. Nor is an
-idempotency key forgotten by a node whose clock is ahead of that of whoever wrote it: what was there
-when a partition was opened here counts as written then.
+idempotency key forgotten by a node whose clock is ahead of its writer's: what was there when a
+partition was opened here counts as written then.
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ class Bearings:
         log.info(LogLine.ASSIGNED, number=assignment.number, sources=len(assignment.sources))
 
     async def note(self, assignment: Assign) -> None:
-        """Whoever starts while the coordinator is away must know of it, if no window does yet."""
+        """A router that starts while the coordinator is away must know of it, if no window does
+        yet."""
         memory = RouterMemory(self.window, assignment, self.topology)
         await _noted(self._notes.remember(memory))
 

@@ -1,4 +1,4 @@
-"""Something has changed: whoever waits for it looks again."""
+"""Something has changed: tasks that wait for it look again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class News:
-    """One event loop only. Whoever changes what others wait for calls `tell`."""
+    """One event loop only. Code that changes what others wait for calls `tell`."""
 
     def __init__(self) -> None:
         self._told = asyncio.Event()

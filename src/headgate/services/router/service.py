@@ -78,7 +78,7 @@ class RouterPorts:
     machine: Machine
     principals: KnownPrincipals | None = None
     settings: tuple[SettingInfo, ...] = ()
-    """What it runs with, for whoever asks."""
+    """What it runs with, to be told on request."""
 
 
 class Router:
@@ -210,7 +210,7 @@ class Router:
     async def stop(self, *, returns: bool = False) -> None:
         """End the window, wait for its tallies, then stop what runs it; bounded at every step.
         What it owns goes to others then, unless it `returns`. A `start` that is under way must have
-        been cancelled before. Doing it twice is fine: whoever comes second waits for the first."""
+        been cancelled before. Doing it twice is fine: the second call waits for the first."""
         async with self._stops:
             if self._life.state is not State.STOPPED:
                 await self._stop(returns=returns)

@@ -47,7 +47,7 @@ class OpenPartition:
     """It takes no appends, and ends at `head`."""
     lost: bool = False
     lost_to: int = 0
-    """The epoch of whoever is newer, as far as the store said."""
+    """The epoch of the newer owner, as far as the store said."""
 
     def saw(self, *seqs: int) -> None:
         """Records up to these are there."""
@@ -161,8 +161,9 @@ class Appends:
 
     async def taken(self, ref: PartitionRef, connector: str, *, timeout_s: float) -> None:
         """Wait until the store has answered for what `connector` handed in for `ref` before, also
-        where whoever did has given up: it comes again, and each time would be held for a store that
-        hangs. NotNow after `timeout_s`; where nothing is waited for there is no await."""
+        where its reader has given up: it hands the same in again, and each time would be held for a
+        store that hangs. NotNow after `timeout_s`; where nothing is waited for there is no
+        await."""
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         while (taking := self._taking.get((ref, connector))) is not None:
             left_s = deadline_s - asyncio.get_running_loop().time()
@@ -199,7 +200,7 @@ class Appends:
     def _follow(self, append: asyncio.Future[Any], request: int, target: OpenPartition) -> None:
         self._holds[request].holders += 1
         self._under_way[append] = _UnderWay(target, request)
-        # The first to be told, so that whoever waits finds the head moved.
+        # The first to be told, so that the waiting request finds the head moved.
         append.add_done_callback(self._ended)
 
     def _ended(self, append: asyncio.Future[Any]) -> None:

@@ -77,8 +77,8 @@ class FormerKeys:
     async def there(
         self, refs: Sequence[PartitionRef], events: Sequence[Event], *, timeout_s: float
     ) -> dict[int, dict[str, int]]:
-        """The seqs of the events that are in `refs`, whoever has those, as far as it is committed.
-        One that can't tell says nothing."""
+        """The seqs of the events that are in `refs`, here or at other nodes, as far as they are
+        committed. A node that can't tell says nothing."""
         if not refs:
             return {}
         ids = [event.event_id for event in events]

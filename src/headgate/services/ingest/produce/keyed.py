@@ -1,4 +1,4 @@
-"""Writes the requests of keyed topics: each event where its key belongs, whoever owns that.
+"""Writes the requests of keyed topics: each event where its key belongs, here or at another node.
 
 Invariants: the partition is computed here, under the version that this node serves; a request's
 part for one partition is written whole or not at all, and every event has its own outcome. A part
@@ -150,7 +150,7 @@ class Keyed:
         outcomes: dict[int, Outcome],
     ) -> Mapping[int, Part]:
         """`parts` without the events that were written before the topic was repartitioned, which
-        have their outcomes. Whoever owns a partition looks."""
+        have their outcomes. The owner of each partition looks."""
         mine = {
             number: part
             for number, part in parts.items()
@@ -170,7 +170,8 @@ class Keyed:
         if url and incoming.version is not None:
             return self._partitions.redirect(topic)
         if url and self._handing_on.may(incoming):
-            # Whoever doesn't answer may be gone for good, and somebody else has it by then.
+            # An owner that doesn't answer may be gone for good, and another node has the partition
+            # by then.
             until_s = min(_left_s(incoming), self._rules.write_timeout_s)
             return self._handing_on.hand_on(
                 url, incoming, events, partition=ref.partition, timeout_s=until_s
@@ -292,7 +293,7 @@ def _is_placed_anew(outcome: Outcome, incoming: Incoming) -> bool:
 
 def _may_be_there(outcome: Outcome) -> TypeGuard[errors.OutcomeUnknown]:
     """Whether a node that it was handed on to gave no answer. With the same id it may be written
-    again: whoever has the partition then knows what is there."""
+    again: the owner of the partition then knows what is there."""
     return isinstance(outcome, errors.OutcomeUnknown) and "url" in outcome.details
 
 

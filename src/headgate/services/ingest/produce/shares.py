@@ -1,9 +1,9 @@
 """What each producer may take of a node per second: of events, and of bytes.
 
-Whoever says who they are is counted by their name, everybody else by their address: that of the
-connection, or the one that a gateway names, of whoever it asks for. What another ingest node hands
-on was counted there. Invariant: who is refused is told when to come again, before their request is
-read.
+Principals are counted by their name, callers without a credential by their address: that of the
+connection, or the one that a gateway names for the client it asks for. What another ingest node
+hands on was counted there. Invariant: a caller that is refused is told when to come again, before
+its request is read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ProduceRates:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Somebody's part; without a name nobody counts it."""
+    """What one caller takes of the node; without a name nobody counts it."""
 
     who: str = ""
     events_per_s: int = 0
@@ -72,7 +72,7 @@ class Shares:
         return Share(f"address {counted_as(peer)}", rates.events, rates.bytes)
 
     def check(self, share: Share, now_s: float) -> None:
-        """Raises RateLimited for whoever has taken all that they may."""
+        """Raises RateLimited for a caller that has taken all that it may."""
         if not share.who:
             return
         wait_s = max(
