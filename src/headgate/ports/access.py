@@ -1,4 +1,4 @@
-"""Who somebody is, seen from whoever has to know it."""
+"""Who a caller is: what services ask of the code that knows credentials."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ class Principals(Protocol):
     """Who is who, at this moment: asked again, the answer may be another one."""
 
     async def principal_of(self, credential: str) -> Principal:
-        """Whoever says this token. Raises Unauthorized, which says nothing of why it isn't known;
-        NotNow while this node has not heard who there is, or the keys can't be fetched."""
+        """The principal that holds this credential. Raises Unauthorized, which says nothing of why
+        it isn't known; NotNow while this node has not heard who there is, or the keys can't be
+        fetched."""
 
     def ticket_for(self, principal: Principal) -> tuple[str, int]:
         """One that is good for once, here, for that many milliseconds."""
 
     async def spend_ticket(self, ticket: str) -> Principal:
-        """Whoever was given this ticket, which nobody can use again. Raises Unauthorized."""
+        """The principal that was given this ticket, which nobody can use again. Raises
+        Unauthorized."""
 
     def ended(self, principal: Principal) -> errors.Unauthorized | None:
         """Why nobody is this any more: the credential has expired, was revoked, or may do something

@@ -9,9 +9,9 @@ from headgate.model.audit import AuditLine
 
 class AuditTrail(Protocol):
     def note(self, line: AuditLine) -> None:
-        """Write it down, at once. Never raises: what can't be written is said in the log, and
-        whoever acts or is refused is answered all the same. Acts are always written; of refusals
-        so many in a second, and then how many were left out."""
+        """Write it down, at once. Never raises: what can't be written is said in the log, and the
+        caller is answered all the same. Acts are always written; of refusals so many in a second,
+        and then how many were left out."""
 
 
 class NoAuditTrail:

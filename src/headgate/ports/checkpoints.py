@@ -6,8 +6,8 @@ position.
 
 A store that can't be reached in a few seconds raises StorageFailed. The answer alone may have got
 lost, so that a claim or a save may have taken effect all the same; doing either again is harmless.
-One that is there, and has something else in place of a position, raises NoPosition to whoever wants
-that one.
+A store that answers, but has something else in place of a position, raises NoPosition to callers
+that want that position.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class CheckpointStore(Protocol):
         instead of what was kept of that before. Durable on return. Raises Fenced like `save`."""
 
     async def stop(self, ref: PartitionRef, fence: Fence, why: str) -> None:
-        """Keep with the position that nothing is to be read after it, whoever claims it, before it
-        is reset (`Position.stopped`). Durable on return. Raises Fenced like `save`."""
+        """Keep with the position that no lane that claims it may read on after it, before it is
+        reset (`Position.stopped`). Durable on return. Raises Fenced like `save`."""
 
     async def reset(
         self, ref: PartitionRef, fence: Fence, settled: int, *, resync: bool = False
@@ -52,9 +52,9 @@ class CheckpointStore(Protocol):
 
         Where it goes back, the records up to where it had been are marked as redeliveries when they
         are delivered again (`Position.redeliver_to`). Where it goes forward, the records in between
-        count as skipped; with `resync` it stays, and whoever claims it goes there when subscribers
-        have been told (`Position.skip_to`). What was stopped goes on there. Raises Fenced when a
-        higher fence holds it.
+        count as skipped; with `resync` it stays, and the lane that claims it goes there when
+        subscribers have been told (`Position.skip_to`). What was stopped goes on there. Raises
+        Fenced when a higher fence holds it.
         """
 
     async def put_back(
@@ -63,20 +63,20 @@ class CheckpointStore(Protocol):
         """An operator wants the records after `settled` again, of a position of a consumer group;
         those up to `until` may have been processed.
 
-        Its holder goes on as before; whoever claims it under a higher fence begins there, if it is
-        further by then (`Position.again_to`), and learns in any case of what was processed ahead of
-        it (`Position.ahead_to`). Wanted twice, the lower and the further one count, but where this
-        is wanted `instead` of the lower one. Nothing happens where nobody has claimed it yet.
-        Durable on return.
+        Its holder goes on as before; the gateway that claims it under a higher fence begins there,
+        if it is further by then (`Position.again_to`), and learns in any case of what was processed
+        ahead of it (`Position.ahead_to`). Wanted twice, the lower and the further one count, but
+        where this is wanted `instead` of the lower one. Nothing happens where nobody has claimed it
+        yet. Durable on return.
         """
 
     async def put_ahead(self, ref: PartitionRef, settled: int) -> None:
         """An operator wants nothing up to `settled`, of a position of a consumer group, whether it
         was claimed before or not.
 
-        Its holder goes on as before; whoever claims it learns that nothing up to there is to be
-        read, and the consumer told (`Position.skip_to`). Of this and `put_back`, what is wanted
-        last counts. Durable on return.
+        Its holder goes on as before; the gateway that claims it learns that nothing up to there is
+        to be read, and the consumer told (`Position.skip_to`). Of this and `put_back`, what is
+        wanted last counts. Durable on return.
         """
 
     async def of_group(self, group_id: str) -> dict[PartitionRef, Position]:
@@ -87,8 +87,8 @@ class CheckpointStore(Protocol):
         """Every stored position of a topic's partitions; one that can't be read keeps nobody from
         the others (`Position.unreadable`).
 
-        Those of consumer groups (model.groups) are for whoever claims them: there may be a thousand
-        times as many, and nobody needs them all.
+        Not those of consumer groups (model.groups): there may be a thousand times as many, and each
+        is only needed where it is claimed.
         """
 
     async def close(self) -> None: ...

@@ -1,11 +1,11 @@
 """A subscriber's or consumer's connection, seen from either end.
 
-It carries text messages both ways, whole and in order, until it is over for both. Whoever is at an
-end is told what happens where it happens, within the event loop and never within a call of their
+It carries text messages both ways, whole and in order, until it is over for both. The listener at
+an end is told what happens where it happens, within the event loop and never within a call of its
 own, except for `paused`. Both ends can stop reading: then what is sent to them waits at the other
-one, and that one is told when as much waits as the connection should hold. Who is gone without a
-word is noticed by their silence: the gateway's end says something often enough, the client's
-answers.
+one, and that one is told when as much waits as the connection should hold. An end that is gone
+without a word is noticed by its silence: the gateway's end says something often enough, the
+client's answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate import errors
 
 
 class LinkListener(Protocol):
-    """Whoever has a link."""
+    """The client's side of a link."""
 
     def opened(self, link: Link) -> None:
         """It is there; nothing is heard before this."""
@@ -75,7 +75,7 @@ class Wire(Protocol):
     @property
     def send(self) -> Callable[[bytes], None]:
         """Writes one message at once, whatever waits. The same function for as long as the
-        connection lasts: this is called for every event, so whoever writes many keeps it."""
+        connection lasts: this is called for every event, so a caller that writes many keeps it."""
 
     @property
     def peer_address(self) -> str:
@@ -102,7 +102,7 @@ class Wire(Protocol):
 
 
 class Peer(Protocol):
-    """Whoever answers for a connection at the gateway, from `connected` to `disconnected`."""
+    """The gateway's side of a connection, from `connected` to `disconnected`."""
 
     def connected(self, wire: Wire) -> None:
         """It is there. Called first."""
@@ -128,7 +128,7 @@ class Peer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What whoever wants a connection says first; `host` and `origin` as a browser says them,
+    """What a client that wants a connection says first; `host` and `origin` as a browser says them,
     `authorization` as a program may say who it is."""
 
     path: str
@@ -142,8 +142,8 @@ class Visit:
 @dataclass(frozen=True, slots=True)
 class Reception:
     """What a gateway makes of visits. `admit` raises a HeadgateError to refuse one: there is no
-    connection then. Whoever offers subprotocols and is admitted is told `subprotocol`; a client's
-    message has `message_bytes` at most."""
+    connection then. A visitor that offers subprotocols and is admitted is told `subprotocol`; a
+    client's message has `message_bytes` at most."""
 
     admit: Callable[[Visit], Peer]
     subprotocol: str

@@ -13,8 +13,8 @@ class ControlSession(Protocol):
     """Reconnects by itself, with backoff and jitter, for as long as it is open.
 
     After every (re)connection the session sends the hello it gets from `hello()` first, so the
-    coordinator always learns the node's present state; whoever uses the session sees a `Welcome`
-    in `messages()` and then sends again what the coordinator must know.
+    coordinator always learns the node's present state; the user of the session sees a `Welcome` in
+    `messages()` and then sends again what the coordinator must know.
     """
 
     async def send(self, message: ToCoordinator) -> bool:
@@ -45,8 +45,8 @@ class HelloSource(Protocol):
 class ControlStream(Protocol):
     """The coordinator's end of one connection, from the node's hello to its end.
 
-    Whoever serves it reads with `receive` and has `write_until_hung` run beside that: what is sent
-    waits until then. The stream ends when the one who serves it returns; the node comes again.
+    The coordinator that serves it reads with `receive` and has `write_until_hung` run beside that:
+    what is sent waits until then. The stream ends when `Serve` returns; the node comes again.
     """
 
     def send(self, message: FromCoordinator) -> None:
@@ -70,7 +70,7 @@ class Serve(Protocol):
 
 
 class ControlListener(Protocol):
-    """Where nodes find a coordinator. Whoever says no hello that can be read isn't served."""
+    """Where nodes find a coordinator. A stream without a hello that can be read isn't served."""
 
     async def start(self, serve: Serve, host: str, ports: list[int]) -> list[int]:
         """Listen on every port and return those bound, any free one for 0; raises OSError for one

@@ -2,7 +2,8 @@
 
 At most one leadership is held at any time. Nobody can promise that a process which was paused
 hasn't lost its own meanwhile, so two things come with every leadership: `held`, by the local clock,
-to be asked before acting, and `revision`, by which a store refuses whoever has been overtaken.
+to be asked before acting, and `revision`, by which a store refuses a leader that has been
+overtaken.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from headgate.model.leader import Leader
 
 
 class Leadership(Protocol):
-    """One term of one leader. It never comes back: whoever lost it campaigns again."""
+    """One term of one leader. It never comes back: a leader that lost it campaigns again."""
 
     @property
     def revision(self) -> int:

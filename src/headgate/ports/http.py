@@ -46,7 +46,7 @@ class HttpCalls(Protocol):
         headers: Iterable[tuple[str, str]] = (),
         body: bytes = b"",
     ) -> Response:
-        """What whoever serves at `url` answers, whatever its status; a redirect is an answer, too.
+        """What the server at `url` answers, whatever its status; a redirect is an answer, too.
         The headers of an answer have their names in lower case, its media type among them.
 
         Raises PeerUnreachable where nothing was sent, because nobody listens there; Timeout where

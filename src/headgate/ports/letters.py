@@ -4,12 +4,12 @@ Lanes in many processes write at once. A record is settled on the strength of `p
 returned for is on disk. Every call ends within a few seconds, with StorageFailed when the store is
 full or away; what became of the call is then open, and doing it again is harmless. Large letters
 that are there are changed in several transactions, each in that time, and what one has done stays
-done. `put` is one: whoever writes letters writes few megabytes at a time, fewer after a failure.
+done. `put` is one: writers of letters write few megabytes at a time, fewer after a failure.
 
 What a lane changes it changes under a fence per partition, like a position: the highest fence that
 a partition was claimed under, or that anything was changed under, is kept with the letters, and a
 lower one is refused in the same transaction: the call raises Fenced, which names the partition, and
-changes nothing. So whoever claims a partition knows all of its letters, and nobody but its own
+changes nothing. So a lane that claims a partition knows all of its letters, and no other lane
 changes them from then on; operators change only dead ones, which lanes only add to, unless they
 delete the whole topic, which takes a fence of its own. Letters of consumer groups are changed in
 the same way, by the gateway that has the target, under the fence of the target's position; lanes
@@ -26,7 +26,7 @@ from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
 
 Fences = Mapping[PartitionRef, Fence]
-"""Under which fence whoever changes letters has what they are fenced by."""
+"""Under which fences the writer that changes letters holds the partitions that fence them."""
 NO_SEQS: Mapping[PartitionRef, int] = MappingProxyType({})
 
 
@@ -49,7 +49,7 @@ class LetterStore(Protocol):
         its predecessor wrote. A letter that was joined has another id: a lane that read it before,
         and sent it to fewer, can't remove it, and an operator who was shown less of it neither
         deletes nor revives it. A new one takes the place of one that is damaged; where that was
-        parked, a dead letter of the record is kept besides, for whomever it was for.
+        parked, a dead letter of the record is kept besides, as it isn't known for whom it was.
         """
 
     async def parked(

@@ -88,11 +88,11 @@ class LogWriter(Protocol):
         """Make `ref` ready to be appended to under `epoch`; creates it when it's new.
 
         Stores `version`, the partitioning version that appends must carry, unless a higher one is
-        stored. With `sealed` it takes no appends until it is opened without, by whomever: what it
-        ends at then is where it stays. Appends that were handed in before come first. Opening it
-        again is how its owner changes either. Raises Fenced when a higher epoch has opened or
-        dropped it before. A store that has changed is opened as it is now: one that ends before
-        what was given out takes nothing until `move_on` has put its head behind that.
+        stored. With `sealed` it takes no appends until it is opened without, by this node or
+        another: what it ends at then is where it stays. Appends that were handed in before come
+        first. Opening it again is how its owner changes either. Raises Fenced when a higher epoch
+        has opened or dropped it before. A store that has changed is opened as it is now: one that
+        ends before what was given out takes nothing until `move_on` has put its head behind that.
         """
 
     def append(
@@ -158,10 +158,10 @@ class LogWriter(Protocol):
 
         Version and seal are forgotten with them, `seq` goes on from there, or from what was given
         out where the store has forgotten that. `ref` need not be open, here or anywhere. `epoch` is
-        stored, so that whoever has it open under a lower one, or comes late to open it, is fenced
-        from then on; creates it when it's new, for the same reason. It isn't open here any more,
-        and nothing is held for it. Raises Fenced when a higher epoch has opened or dropped it, and
-        changes nothing then. Repeating it is harmless.
+        stored, so that a node that has it open under a lower one, or comes late to open it, is
+        fenced from then on; creates it when it's new, for the same reason. It isn't open here any
+        more, and nothing is held for it. Raises Fenced when a higher epoch has opened or dropped
+        it, and changes nothing then. Repeating it is harmless.
         """
 
     async def close(self) -> None:
@@ -171,10 +171,10 @@ class LogWriter(Protocol):
 class LogReader(Protocol):
     """Reads any partition. Safe to use from an asyncio loop: no call blocks for long.
 
-    A record carries a checksum, made at append, over all that it says and where it stands. Whoever
-    reads records compares, and hands out none that isn't what was appended: what comes before it,
-    and then CorruptRecord, which names it. Records from before there were checksums are handed out
-    as they are.
+    A record carries a checksum, made at append, over all that it says and where it stands. A reader
+    compares, and hands out no record that isn't what was appended: what comes before it, and then
+    CorruptRecord, which names it. Records from before there were checksums are handed out as they
+    are.
     """
 
     async def extent(self, ref: PartitionRef) -> Extent:
@@ -193,14 +193,14 @@ class LogReader(Protocol):
         one is said, and passed."""
 
     async def first_since(self, ref: PartitionRef, time_ms: int) -> int:
-        """The seq of the first record that was appended at `time_ms` or later, by the clock of
-        whoever appended it; that of the next one to come where there is none. Clocks may go back:
-        none of that time or later comes before it."""
+        """The seq of the first record that was appended at `time_ms` or later, by its writer's
+        clock; that of the next one to come where there is none. Clocks may go back: none of that
+        time or later comes before it."""
 
     async def find(self, ref: PartitionRef, event_ids: Sequence[str]) -> dict[str, int]:
         """The seq of each of `event_ids` that is in the partition, as far as keys are kept.
 
-        Sees what is committed: whoever wants to know what became of a write asks its writer.
+        Sees what is committed: what became of a write that is under way only its writer knows.
         """
 
     async def taken_in(self, ref: PartitionRef, connector: str) -> list[IntakePosition]:

@@ -1,4 +1,4 @@
-"""What a lane and its router leave to whoever must go on while the coordinator is away.
+"""What a lane and its router leave to their successors, to go on while the coordinator is away.
 
 Notes outlive the process that writes them, however it ends; they need not outlive the machine, nor
 be seen from another one. Nobody but the process they are about writes them.

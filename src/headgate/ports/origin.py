@@ -1,9 +1,9 @@
 """What a connector reads: a database's stream of changes.
 
 An origin gives every change a position, a text. Positions sort, byte by byte, like the changes, and
-the same change has the same position whenever it is read; whoever knows a position can read on
-behind it, in any process, for as long as the origin keeps its history. This is all that arriving
-once rests on, so an adapter that can't promise it is none.
+the same change has the same position whenever it is read; from a position any process can read on
+behind it, for as long as the origin keeps its history. This is all that arriving once rests on, so
+an adapter that can't promise it is none.
 """
 
 from __future__ import annotations
