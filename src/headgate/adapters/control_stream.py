@@ -34,14 +34,14 @@ from headgate.tasks import Crew, Helpers
 
 QUEUE_BOUND = 10_000
 LARGE_BYTES = 64 << 10
-"""From this size on, messages are decoded one at a time, whoever they are from."""
+"""From this size on, messages are decoded one at a time, those of all nodes together."""
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 2.0
 GOODBYE_TIMEOUT_S = 2.0
 HELLO_TIMEOUT_S = 10.0
-"""A node that connects says its hello at once; whoever doesn't is none, and costs a stream."""
+"""A node that connects says its hello at once; a stream without one is no node's, and is ended."""
 WELCOME_TIMEOUT_S = 5.0
-"""A frozen coordinator still accepts connections; whoever gets no answer asks the next one."""
+"""A frozen coordinator still accepts connections; a node that gets no answer asks the next one."""
 
 SILENT_CHECK_INS = 3
 """A coordinator that says nothing for as long as so many of them take is as good as gone."""
@@ -80,7 +80,7 @@ class StreamSession:
     """A node's side of the stream; implements ports.control.ControlSession.
 
     `addresses` are those of all coordinators, with commas in between; one that doesn't lead says
-    who does, and whoever gives no answer is left for the next.
+    who does, and one that gives no answer is left for the next.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class StreamSession:
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
 
     def _next_address(self) -> str:
-        """Whoever is said to lead, once; then all in turn."""
+        """The coordinator that is said to lead, once; then all in turn."""
         leader, self._leader = self._leader, ""
         if leader:
             return leader
@@ -239,7 +239,7 @@ class StreamSession:
                     await pipe.done_writing()
                     return
             except ConnectionError:
-                return  # the stream has ended, as whoever reads it hears
+                return  # the stream has ended, as its reader hears
 
 
 class _Outgoing:
@@ -261,7 +261,7 @@ class _EncodedOnce:
     """What goes to many streams is encoded once, however many wait for it.
 
     The bytes live for as long as a stream has yet to write them; those of the last topology stay,
-    because whoever connects gets it.
+    because every node that connects gets it.
     """
 
     def __init__(self) -> None:
@@ -285,7 +285,7 @@ _encoded_once = _EncodedOnce()
 
 class ServerStream:
     """The coordinator's side of one stream; implements ports.control.ControlStream. `large` is held
-    by whoever decodes a large message."""
+    while a large message is decoded."""
 
     def __init__(self, pipe: Pipe, large: asyncio.Lock | None = None) -> None:
         self._pipe = pipe
@@ -335,7 +335,7 @@ class ServerStream:
             try:
                 await self._pipe.write(data)
             except ConnectionError:
-                return  # the peer has gone, as whoever reads from it hears
+                return  # the peer has gone, as the reader of the pipe hears
 
 
 async def serve_pipe(
@@ -346,9 +346,9 @@ async def serve_pipe(
     caller: str | None = None,
     on_other_role: Callable[[Unauthorized], None] | None = None,
 ) -> None:
-    """One stream at the coordinator, from the first byte to its end. `caller` is the role that has
-    been shown: whoever says hello as another one is refused, of which `on_other_role` hears (None:
-    nobody was asked)."""
+    """One stream at the coordinator, from the first byte to its end. `caller` is the role whose
+    pass was shown (None: no pass is asked for): a node that says hello as another role is refused,
+    of which `on_other_role` hears."""
     stream = ServerStream(pipe, large)
     try:
         hello = await stream.receive(within_s=HELLO_TIMEOUT_S)
@@ -359,7 +359,7 @@ async def serve_pipe(
         return
     if caller not in (None, hello.role):
         other = Unauthorized(
-            f"whoever shows the pass of a {caller} can't be a {hello.role} on that stream"
+            f"a node that shows the pass of a {caller} can't be a {hello.role} on that stream"
         )
         if on_other_role is not None:
             on_other_role(other)

@@ -1,4 +1,4 @@
-"""What comes of sending a batch, whichever transport carries it.
+"""The outcome of sending a batch, the same for every transport.
 
 Invariant: whatever a gateway answers, or doesn't, becomes a `DeliveryAnswer` with one verdict per
 delivery, or one of the errors that ports.transport names.

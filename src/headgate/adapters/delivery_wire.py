@@ -1,4 +1,4 @@
-"""What a batch and its answer look like on the way, whichever transport carries them.
+"""What a batch and its answer look like on the way, the same for every transport.
 
 JSON on both ways, with the documents as they are. A batch of ordinary records is several lines: its
 outline, which is all that an answer needs; the identities of its events; then for each of them the
@@ -98,8 +98,8 @@ async def answer_to(
     """What comes back, for a client that sends and waits in one go: after so many turns of the loop
     the request has left, and `meanwhile` is called.
 
-    Whoever is told to end meanwhile ends: pyreqwest keeps that to itself when the answer comes in
-    the same moment, and whoever sends the next batch would do so for ever."""
+    A task that is cancelled meanwhile ends: pyreqwest swallows the cancellation when the answer
+    comes in the same moment, and the task would go on sending batches for ever."""
     task = asyncio.current_task()
     assert task is not None
     told = task.cancelling()

@@ -3,8 +3,8 @@
 Implements ports.access.SignedClaims. Invariants: the header chooses neither an algorithm that isn't
 allowed nor a key of another kind than its algorithm's, so that no public key ever serves as a
 secret; a key that isn't known is asked for at the issuer's address, but not more often than every
-`ASK_AGAIN_S`, whoever asks; keys that are known go on while that address is away, or takes long;
-whoever asks may leave, and what is asked for comes all the same.
+`ASK_AGAIN_S`, for all callers together; keys that are known go on while that address is away, or
+takes long; a caller may leave, and what was asked for comes all the same.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ log = structlog.get_logger()
 ASK_AGAIN_S = 1.0
 ASK_TIMEOUT_S = 5.0
 REFRESH_WAIT_S = 1.0
-"""So long whoever has a key that is known waits for whether it still counts."""
+"""So long a caller with a known key waits to hear whether it still counts."""
 AWAY_S = 5.0
-"""So long after nothing came of it nobody waits for that: it is asked all the same."""
+"""So long after the address failed to answer nobody waits for it: it is asked all the same."""
 KEYS_BYTES = 256 * 1024
 KEYS_MAX = 64
 KEY_KINDS: Mapping[str, str] = {"HS256": "oct", "RS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
@@ -123,7 +123,7 @@ class JwtVerifier:
                 try:
                     return jwt.decode(credential, key, algorithms=[header.alg]).claims
                 except UNREADABLE:
-                    continue  # none says why: whoever forges one learns nothing
+                    continue  # none says why: a forger learns nothing
         raise _refused("its signature is none of the issuer's")
 
     async def _keys(self, header: _Header) -> list[jwk.Key]:
@@ -254,7 +254,7 @@ def _public(content: bytes) -> list[jwk.Key]:
 
 
 def _in_set(content: bytes) -> list[jwk.Key]:
-    """Never a secret: whoever can read the set could sign with that."""
+    """Never a secret: every reader of the set could sign with that."""
     listed = msgspec.json.decode(content, type=dict[str, Any]).get("keys", [])
     if not isinstance(listed, list):
         raise TypeError("a JWK set has a list of keys")

@@ -109,9 +109,9 @@ def either(stored: Delivery | None, new: Delivery | None) -> Delivery | None:
 
 
 def in_place_of_damaged(new: NewLetter) -> NewLetter | None:
-    """What is kept besides of a damaged letter that `new` takes the place of. A dead one is for
-    whoever is subscribed when it is sent again, so of that `new` says all; for whom a parked one
-    was, nobody knows any more: that stays as a dead letter."""
+    """What is kept besides of a damaged letter that `new` takes the place of. A dead one is for the
+    subscribers there are when it is sent again, so `new` says all of it; for whom a parked one was
+    isn't known any more: it stays as a dead letter."""
     if new.state == "dead":
         return None
     return replace(new, state="dead", error=REPLACED)

@@ -1,8 +1,8 @@
 """Where a gateway takes deliveries: one listener, of the protocol that the configuration names.
 
 Invariant: what `start` returns is the address to announce; its scheme says how to deliver there.
-Whoever has no right token gets one sentence, the log gets one line per peer, and the audit trail
-gets every one.
+A sender without the right token gets one sentence, the log gets one line per peer, and the audit
+trail gets every one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 PORT_SETTING = "gateway.client_port"
 LANES: tuple[Caller, ...] = ("lane",)
-"""Whoever delivers."""
+"""The roles that deliver."""
 PEERS_MAX = 1_000
 """Peers that the log is told about."""
 
@@ -144,7 +144,7 @@ class GrpcListener:
 
 class NatsListener:
     """NATS itself checks its token and speaks TLS: both are of the connection to it. A lane's pass
-    comes with every batch, because whoever may use NATS may send to a subject.
+    comes with every batch, because every client of NATS may send to a subject.
 
     A subject, unlike a port, may have several listeners, so it names the process: another one of
     the same name, which the coordinator refuses or has given up, knows none of the subscribers here

@@ -29,7 +29,7 @@ async def on_its_own_thread(name: str, work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             result = work()
-        except Exception as error:  # noqa: BLE001 - told to whoever asked
+        except Exception as error:  # noqa: BLE001 - told to the caller
             failure = error
             settle = lambda: outcome.set_exception(failure)  # noqa: E731
         else:

@@ -114,7 +114,8 @@ def end_processes(processes: Iterable[psutil.Process], *, grace_s: float) -> Non
 
 
 def on_parent_gone(callback: Callable[[], object]) -> None:
-    """Call `callback` once standard input ends: whoever started this process holds the other end.
+    """Call `callback` once standard input ends: the process that started this one holds the other
+    end.
 
     A thread, because a pipe that nobody writes to must not occupy the loop.
     """

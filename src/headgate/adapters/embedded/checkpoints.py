@@ -3,8 +3,8 @@
 Invariant: the fence is compared in the transaction that moves the position, so that between all
 processes only the holder of the highest fence ever moves it. Never runs on the event loop: every
 change waits for the disk, so a thread of its own does. Changes that wait together share a
-transaction, in their order, and each still has its own outcome: a position that can't be read
-fails whoever wants that one.
+transaction, in their order, and each still has its own outcome: a position that can't be read fails
+only the calls that want it.
 """
 
 from __future__ import annotations

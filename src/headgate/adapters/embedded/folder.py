@@ -58,8 +58,9 @@ class DataFolder:
 
     @classmethod
     def to_read(cls, path: Path | str, *, otherwise: str) -> DataFolder:
-        """The folder at `path`, for whoever only looks: nothing is made, and no right to write is
-        needed. Raises DataFolderError, which says what to do `otherwise`, where there is none."""
+        """The folder at `path`, for commands that only look: nothing is made, and no right to write
+        is needed. Raises DataFolderError, which says what to do `otherwise`, where there is
+        none."""
         folder = cls(Path(path).expanduser().resolve())
         if not (folder.root / FORMAT_NAME).is_file():
             raise DataFolderError(
@@ -160,7 +161,8 @@ class DataFolder:
 
     @property
     def admin_key_file(self) -> Path:
-        """What a coordinator leaves for whoever may read this folder; made anew with each start."""
+        """The key that a coordinator leaves for users who may read this folder; made anew with each
+        start."""
         return self.root / "admin-key"
 
     @property

@@ -8,9 +8,9 @@ An entry is its kind (one byte), its length (four) and its bytes, so that a read
 what it isn't looking for. Written to the page cache and never synced: what a dead process wrote is
 there, and after a power cut nobody who wrote is left to go on for.
 
-Invariant: whoever gets the lock of a file knows that its writer is gone; the kernel lets go of it
-when a process dies, however it dies. An entry that was cut off by that death counts for nothing:
-nobody was told of it.
+Invariant: a process that gets the lock of a file knows that its writer is gone; the kernel lets go
+of it when a process dies, however it dies. An entry that was cut off by that death counts for
+nothing: nobody was told of it.
 """
 
 from __future__ import annotations
@@ -230,7 +230,8 @@ def _left(files: Collection[Path], refs: Collection[PartitionRef]) -> Left:
 def _holders(
     files: Collection[Path], stack: contextlib.ExitStack
 ) -> list[tuple[NotedOwner, BinaryIO]]:
-    """Whoever noted something there, with the file, which is open for as long as `stack` is."""
+    """The lanes that noted something there, each with its file, which is open for as long as
+    `stack` is."""
     found = []
     for path in files:
         file = stack.enter_context(_opened(path))

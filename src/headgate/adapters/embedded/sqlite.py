@@ -76,8 +76,8 @@ def connect_read_only(
     """Open `path` for reading; None while its writer hasn't finished making it.
 
     Without the right to write beside it, a file that nobody has open is read as one that doesn't
-    change. Whoever opens it for writing makes a write-ahead log there, by which `OpenFiles` tells
-    that it has to be opened anew.
+    change. A process that opens it for writing makes a write-ahead log there, by which `OpenFiles`
+    tells that it has to be opened anew.
     """
     try:
         return _checked(_open_read_only(path), path, busy_timeout_ms)

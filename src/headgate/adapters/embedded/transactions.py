@@ -2,7 +2,7 @@
 
 A commit may fail so late that its pages are in the write-ahead log. This connection doesn't see
 them, but a recovery after a crash would, until the next commit that succeeds has overwritten them.
-Or the file isn't at its path any more once it is committed: whoever looks there finds nothing.
+Or the file isn't at its path any more once it is committed: readers that look there find nothing.
 Invariants: while there is such a doubt, no failure is told as one that left nothing for sure: it
 may be the second try of the same. No transaction succeeds unless its files are where they were
 opened, after its commit. Once they weren't, all fail.

@@ -103,8 +103,8 @@ class EtcdConnection:
 
     `run` is for single calls. `client` is for what takes longer (watches, leases held for a
     while): it hands out the present client and keeps it open until the block ends, also when
-    other calls have moved on to another endpoint. There, etcd's errors arrive as aetcd raises
-    them, and whoever gets one tells `leave`, so that the next client goes elsewhere.
+    other calls have moved on to another endpoint. There, etcd's errors arrive as aetcd raises them,
+    and a caller that gets one tells `leave`, so that the next client goes elsewhere.
     """
 
     def __init__(

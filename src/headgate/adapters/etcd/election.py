@@ -1,10 +1,10 @@
 """Leader election on one key of etcd, which lives as long as its leader's lease.
 
-Whoever finds the key absent takes a lease and creates the key with it, in a transaction that holds
-only if the key is still absent. Its create revision is the leadership's revision: stores compare
-it, so an overtaken leader can't write. One key, rather than etcd's own election service with a key
-per candidate, because then there is one thing to compare, to watch and to look at with etcdctl, and
-with two or three candidates nobody minds that all of them wake up when it goes.
+A candidate that finds the key absent takes a lease and creates the key with it, in a transaction
+that holds only if the key is still absent. Its create revision is the leadership's revision: stores
+compare it, so an overtaken leader can't write. One key, rather than etcd's own election service
+with a key per candidate, because then there is one thing to compare, to watch and to look at with
+etcdctl, and with two or three candidates nobody minds that all of them wake up when it goes.
 
 Invariants: by its own clock a leader gives up before its lease can have ended, because it counts
 from when it sent the last renewal that was granted. A watch only wakes a new look at the key, and
@@ -116,7 +116,7 @@ class EtcdLeadership:
             while (left_s := self._ends_s - self._now_s()) > 0:
                 await asyncio.sleep(min(left_s, self._ttl_s / RENEWALS_PER_TTL))
                 with contextlib.suppress(StorageFailed):
-                    # Tried until the lease ends; whoever is away for so long has lost it.
+                    # Tried until the lease ends; a leader that is cut off for so long has lost it.
                     if not await self._renewed(self._ends_s - self._now_s()):
                         return
         finally:

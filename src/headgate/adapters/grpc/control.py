@@ -129,8 +129,8 @@ class GrpcControlSession(StreamSession):
 
 
 class GrpcControlServer:
-    """Implements ports.control.ControlListener. `keeper` knows what nodes have to show: whoever
-    shows nothing that counts is sent away before a word of it is read, which stands in `audit`."""
+    """Implements ports.control.ControlListener. `keeper` knows what nodes have to show: a caller
+    without a pass that counts is sent away before a word of it is read, which stands in `audit`."""
 
     def __init__(self, keeper: PassKeeper | None = None, audit: AuditTrail | None = None) -> None:
         self._keeper = keeper or PassKeeper()

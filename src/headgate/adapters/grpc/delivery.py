@@ -124,7 +124,8 @@ class GrpcDeliveryTransport:
         except (asyncio.InvalidStateError, grpc.aio.UsageError) as error:
             raise no_answer(url, "the stream has ended") from error
         except asyncio.CancelledError:
-            # What ends a stream from our side may also come as a cancellation, of nobody's asking.
+            # What ends a stream from our side may also come as a cancellation that no caller asked
+            # for.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise

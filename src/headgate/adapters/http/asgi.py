@@ -117,8 +117,8 @@ class AsgiApp:
 
 
 class _Arriving:
-    """Where a body comes from, and whether all of it has come. To whoever reads it, a client that
-    takes too long for it has gone."""
+    """Where a body comes from, and whether all of it has come. To the reader of the body, a client
+    that takes too long for it has gone."""
 
     __slots__ = ("_bytes", "_loop", "_patience", "_receive", "_since_s", "is_late", "is_whole")
 

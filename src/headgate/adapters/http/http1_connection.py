@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
         self._arriving.url += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers of a chunked body come here too, and are nobody's business.
+        # Trailers of a chunked body come here too, and nothing reads them.
         if self._arriving is not None:
             self._arriving.add_header(name, value)
 

@@ -218,7 +218,7 @@ def check_fence(ref: PartitionRef, state: PartitionState, *, mine: int | None) -
 
 
 def check_history(ref: PartitionRef, state: PartitionState, *, given_out: int) -> None:
-    """A store has every seq that it gave out, to whomever it told: `given_out` is the last one."""
+    """A store has every seq that it ever gave out: `given_out` is the last one."""
     if state.head < given_out:
         raise store_changed(
             ref, f"it ends at {state.head}, and {given_out} was given out", given_out=given_out

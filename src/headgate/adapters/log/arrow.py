@@ -1,4 +1,4 @@
-"""Records as Arrow: the columns that `read_arrow` gives, whichever the store.
+"""Records as Arrow: the columns that `read_arrow` gives, the same for every store.
 
 Apart from the port and from the readers, which load it with the first `read_arrow`: Arrow takes
 half as much memory as an ingest node does, and only Spark's tasks ask for it.

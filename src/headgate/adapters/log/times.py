@@ -4,8 +4,8 @@ A mark (time, seq) says that all records before `seq` were appended before that 
 record there was not. Clocks go back, and differ between owners: then there is no mark until they
 have passed the newest one again, so marks always lie one behind the other.
 
-Invariant: no record before a mark is of its time or later. So whoever looks for the first record
-since a time begins at the newest mark up to that time, and has passed over none.
+Invariant: no record before a mark is of its time or later. So a search for the first record since a
+time begins at the newest mark up to that time, and has passed over none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Connections between clients and gateways within one process, both ends, without a socket.
 
-What WebSockets over TCP do is done here too, and no more: whoever connects is admitted or refused;
-messages arrive whole, in order and later; what is sent to an end that doesn't read waits, and the
-sender is told when that is as much as a connection holds, and when there is room again; the
-gateway's end pings, and cuts whoever is silent for too long; a close arrives behind what was sent
-before it. One thread; each end lives on the event loop of whoever opened it.
+What WebSockets over TCP do is done here too, and no more: a client that connects is admitted or
+refused; messages arrive whole, in order and later; what is sent to an end that doesn't read waits,
+and the sender is told when that is as much as a connection holds, and when there is room again; the
+gateway's end pings, and cuts a client that is silent for too long; a close arrives behind what was
+sent before it. One thread; each end lives on the event loop that opened it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HELD_BYTES: Final = 256 * 1024
 TURN_BYTES: Final = 64 * 1024
 """What arrives in one turn of the loop."""
 PING_S: Final = 30.0
-"""Between two pings; whoever says nothing for twice as long is cut."""
+"""Between two pings; a client that says nothing for twice as long is cut."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """For what a client sent last to be read."""
 MEMORY_ADDRESS: Final = "127.0.0.1"
@@ -117,8 +117,8 @@ def _nothing() -> None:
 
 
 class MemoryConnections:
-    """Who listens where; `open_link` is a client's way there. Whoever is quiet for `ping_s` is
-    asked whether it is there; of what isn't read, `held_bytes` wait on the way."""
+    """Who listens where; `open_link` is a client's way there. A client that is quiet for `ping_s`
+    is asked whether it is there; of what isn't read, `held_bytes` wait on the way."""
 
     def __init__(self, *, ping_s: float = PING_S, held_bytes: int = HELD_BYTES) -> None:
         self.ping_s = ping_s

@@ -1,4 +1,4 @@
-"""A control stream in memory: the coordinator and the network are whoever opened it.
+"""A control stream in memory: the test that opened it is the coordinator and the network.
 
 What a stream over a network does, this one does too: it begins with the node's hello and counts as
 connected once the coordinator has welcomed it; what is sent while there is no connection is lost,

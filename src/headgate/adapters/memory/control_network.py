@@ -1,9 +1,9 @@
 """Control streams within one process, both ends: nodes dial, coordinators listen, nothing is real.
 
 What gRPC does for them is done here too, and no more: pieces of bytes arrive whole and in order;
-whoever writes waits while the other end hasn't read what fills its window; a connection ends for
+a writer waits while the other end hasn't read what fills its window; a connection ends for
 both when either leaves it. What is said on a stream, and when, is the code that ships
-(adapters/control_stream.py). One thread; each end lives on the event loop of whoever opened it.
+(adapters/control_stream.py). One thread; each end lives on the event loop that opened it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIRST_FREE_PORT: Final = 50_000
 
 class MemoryPipe:
     """Implements adapters.control_stream.NodePipe; `other` reads what this one writes, on the
-    `loop` of whoever has that end. What it says is behind everything it said before."""
+    `loop` of that end. What it says is behind everything it said before."""
 
     other: MemoryPipe
 

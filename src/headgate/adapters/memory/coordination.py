@@ -1,4 +1,4 @@
-"""The coordinator's state within one process, for whoever opens it next."""
+"""The coordinator's state within one process: the next coordinator that opens it finds it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A call begins on the listener's loop, as a task of its own, and its answer comes back to the
 caller's. A caller that is cancelled, or waits no longer, cancels it there. When a whole loop is
-gone, for a process of a simulation that was killed, whoever waits for it hears ConnectionResetError
-at once, as from the kernel of its machine.
+gone, for a process of a simulation that was killed, callers that wait for it hear
+ConnectionResetError at once, as from the kernel of its machine.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Between the two is what any network puts there: an address at which nobody may listen, an answer
 that may take its time, and a caller that waits no longer than it said. Nothing is encoded, so there
-is no garbage. One thread; a batch is taken on the event loop of whoever listens.
+is no garbage. One thread; a batch is taken on the listener's event loop.
 """
 
 from __future__ import annotations

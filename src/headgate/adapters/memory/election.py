@@ -3,7 +3,7 @@
 `MemoryLeases` is the store: it grants the leadership for a while, by its own clock, takes it back
 when nobody renews it in time, and may be away. `MemoryElection` is one candidate's way to it. As
 with etcd, a leader gives up by its own clock before its lease can have ended, and what it was given
-is numbered, so that a store of the coordinator's state refuses whoever was overtaken.
+is numbered, so that a store of the coordinator's state refuses a leader that was overtaken.
 
 The candidates may live on different event loops of one thread.
 """
@@ -25,7 +25,7 @@ PAUSE_S: Final = 0.2
 
 
 class MemoryLeases:
-    """Who leads, until when, by the clock `now_s`; whoever `is_away` answers nobody."""
+    """Who leads, until when, by the clock `now_s`; while it `is_away` it answers nobody."""
 
     def __init__(self, ttl_s: float, now_s: Callable[[], float]) -> None:
         self.ttl_s = ttl_s
@@ -38,7 +38,7 @@ class MemoryLeases:
 
     @property
     def leader(self) -> Leader | None:
-        """Whoever led last, for onlookers: its time may be over."""
+        """The last leader, for onlookers: its time may be over."""
         return self._leader
 
     async def look(self) -> Leader | None:

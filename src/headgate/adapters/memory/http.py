@@ -3,7 +3,7 @@
 Between the two is what any network puts there: an address at which nobody may listen, an answer
 that may take its time, a caller that waits no longer than it said, and a server that stops in
 between. A request that nobody waits for any more is cancelled. One thread; a request is answered on
-the event loop of whoever listens.
+the listener's event loop.
 """
 
 from __future__ import annotations

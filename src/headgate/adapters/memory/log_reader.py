@@ -1,4 +1,4 @@
-"""The reader of a log in memory: sees what is stored, and is rung by whoever appends.
+"""The reader of a log in memory: sees what is stored, and is rung by the writer.
 
 Like every call that leaves the process, each one gives the event loop a turn. Never writes.
 """

@@ -16,8 +16,8 @@ class ScriptedMachine:
     """Implements ports.machine.Machine, without a thread.
 
     `clock` says how much time has passed, for example the loop's `time`; without it none does but
-    what `passes`. Whoever assigns `begins_ms`, the wall time at the clock's 0, makes the wall clock
-    jump. Nothing takes processor time unless `used_s` is raised.
+    what `passes`. Assigning `begins_ms`, the wall time at the clock's 0, makes the wall clock jump.
+    Nothing takes processor time unless `used_s` is raised.
 
     Two of one seed make up the same names: processes that meet share a machine, or have seeds of
     their own.

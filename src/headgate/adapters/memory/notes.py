@@ -1,4 +1,4 @@
-"""What a router notes, in memory: it outlives the router as long as whoever holds this does."""
+"""What a router notes, in memory: it outlives the router for as long as this object is kept."""
 
 from __future__ import annotations
 

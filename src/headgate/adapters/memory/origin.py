@@ -1,8 +1,8 @@
 """An origin in memory: changes with positions, for tests and simulations.
 
-Whoever holds a `MemoryHistory` commits changes to it, as a database would, and any number of
-origins read them, in whatever process. Positions are numbers of a fixed width, so that they sort.
-History can be dropped from its front; a change can be one that is too large to be handed out.
+A test commits changes to a `MemoryHistory`, as a client to a database, and any number of origins
+read them, in whatever process. Positions are numbers of a fixed width, so that they sort. History
+can be dropped from its front; a change can be one that is too large to be handed out.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from headgate.tasks import Crew
 
 SCHEME = "nats://"
 QUEUE = "gateway"
-"""Shared by whoever listens to a subject, should there ever be two: one of them gets a batch, never
+"""Shared by the listeners of a subject, should there ever be two: one of them gets a batch, never
 both."""
 AGAIN_AFTER_S = 1.0
 START_TIMEOUT_S = 10.0

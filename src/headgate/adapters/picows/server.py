@@ -31,7 +31,7 @@ from headgate.ports.connection import Peer, Reception, Visit
 
 WRITE_BUFFER_BYTES = 256 * 1024
 HANDSHAKE_TIMEOUT_S = 5.0
-"""Whoever connects has asked for a WebSocket by then, or is cut off."""
+"""A client that connects has asked for a WebSocket by then, or is cut off."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 Per gateway a record has at most one parked letter in the order, and one dead letter per reason; two
 partial indexes see to that. `redelivery` marks what an operator wants to be sent again, outside the
-order. Lanes lock the fences of their partitions first, in one order, and whoever changes several
-letters locks them in the order of their ids, so that nobody waits in a circle. Keys are stored as
-UTF-8 bytes, because PostgreSQL's text can't hold a zero, and found by their hash, because an index
-can't hold a long one.
+order. Lanes lock the fences of their partitions first, in one order, and a transaction that changes
+several letters locks them in the order of their ids, so that none wait in a circle. Keys are stored
+as UTF-8 bytes, because PostgreSQL's text can't hold a zero, and found by their hash, because an
+index can't hold a long one.
 """
 
 from __future__ import annotations

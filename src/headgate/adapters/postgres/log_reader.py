@@ -232,7 +232,8 @@ class PostgresLogReader:
                 return None
             [(number, is_present)] = rows
             if not is_present:
-                # Whoever opens it changes that: it is looked at again with every read until then.
+                # The owner that opens it changes that: it is looked at again with every read until
+                # then.
                 return PartitionStatements(self._schema.schema, number, former=True)
             self._statements[ref] = PartitionStatements(self._schema.schema, number)
         return self._statements[ref]

@@ -2,10 +2,10 @@
 
 Invariants: `seq` is dense from 1 and never restarts; an idempotency key is given one seq only; only
 the highest epoch that ever opened the partition appends. Every transaction locks the partition's
-row first, so these hold between processes, and whoever has the lock sees what became of every write
-that was on its way before: also of those whose answer got lost. A server that failed over or was
-restored may have forgotten some of what it told; then nothing is written until it is opened again
-and moved on.
+row first, so these hold between processes, and the transaction that has the lock sees what became
+of every write that was on its way before: also of those whose answer got lost. A server that failed
+over or was restored may have forgotten some of what it told; then nothing is written until it is
+opened again and moved on.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PartitionTable:
         self._found: PartitionStatements | None = None
         self._epoch: int | None = None
         self._given_out = 0
-        """The highest head that was ever seen here; whoever was told of it may rely on it."""
+        """The highest head that was ever seen here; callers that were told of it may rely on it."""
         self._dropped = Portion(DROP_BYTES)
         self._has_intakes = False
         self._newest_mark_ms: int | None = None
@@ -330,7 +330,7 @@ class PartitionTable:
         async with self._connections.transaction(session, self._what, *queries):
             if not exists:
                 await session.script(self._schema.create)
-            # Whoever made the schema may be older, or have made it for letters alone.
+            # An older version may have made the schema, or it was made for letters alone.
             await session.script(self._schema.to_format_2)
             statements = await self._numbered(session)
             await session.script(statements.create)

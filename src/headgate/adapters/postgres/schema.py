@@ -10,7 +10,7 @@ index by time (adapters/log/times.py). Free text is stored as UTF-8 bytes: Postg
 hold a zero, and an id must come back as it was.
 
 Format 2 adds headers, checksums and `times`. A schema of format 1 is brought up to it partition by
-partition, by whoever opens one; readers take both.
+partition, by the node that opens one; readers take both.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ FRESH_NS = 50_000_000
 """A directory changed this recently may change again without a new modification time."""
 FULL_AFTER = 8
 """The kernel queues at least ten hints per socket. When as many were there, others may have been
-turned away, for whichever partition."""
+turned away, for any partition."""
 DRAIN_LIMIT = 256
 BIND_ATTEMPTS = 10
 

@@ -1,7 +1,7 @@
 """The file of one partition as something that is opened, let go of and opened again.
 
 Invariant: what is open is what was at the path then; `connect_again` is the only way to another
-file, and whoever has assumptions about its content drops them there.
+file, and callers that remember its content forget it there.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 SQLite goes on with the files that it has open, wherever they are by now. Into one that was deleted,
 or replaced by a restore, it writes as happily as ever, and a crash takes all of that along. The
-same goes for the write-ahead log beside it; and whoever opens a file after its shared memory was
-deleted, sees none of what is written from then on, and overwrites it. So all three are compared.
+same goes for the write-ahead log beside it; and a process that opens a file after its shared memory
+was deleted sees none of what is written from then on, and overwrites it. So all three are compared.
 
 Invariant: `changed` is empty only where all three were at their paths at the time of the call.
 A look costs one system call as long as nothing was added to their directory or taken from it,

@@ -95,7 +95,7 @@ class PartitionFile(LogFile):
         return max(self._given_out, self._head or 0)
 
     def _saw(self, head: int) -> None:
-        """It ends at `head`, and whoever was told so may rely on it."""
+        """It ends at `head`, and callers that were told so may rely on it."""
         if head != self._head:
             self._given_out, self._head = max(self._reach, head), None
 

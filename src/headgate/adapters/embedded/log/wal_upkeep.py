@@ -60,8 +60,8 @@ class Upkeep:
                 self._restart_wal()
 
     def _restart_wal(self) -> None:
-        """Let the next commit begin at its beginning. Whoever begins to read meanwhile reads the
-        file itself, so this waits only for those who had begun before."""
+        """Let the next commit begin at its beginning. Readers that begin meanwhile read the file
+        itself, so this waits only for those that had begun before."""
         patience_ms = int(self._connection.pragma("busy_timeout"))
         self._connection.set_busy_timeout(RESTART_TIMEOUT_MS)
         try:
