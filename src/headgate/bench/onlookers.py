@@ -1,8 +1,8 @@
 """Browsers with the dashboard open, as far as a Headgate notices them: streams of the overview.
 
-They are read in a process of their own, which is this module run as a program, so that whoever
-measures doesn't pay for it. Invariant: a stream that ends is an error, because a ratio of a run
-that nobody watched says nothing.
+They are read in a process of their own, which is this module run as a program, so that the process
+that measures doesn't pay for it. Invariant: a stream that ends is an error, because a ratio of a
+run that nobody watched says nothing.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def with_administrator(config: Config) -> Config:
 
 
 def administrator(config: Config) -> Credentials | None:
-    """Whoever may do everything there; None where nobody has to say who they are."""
+    """Those of the administrator; None where callers need none."""
     return Credentials(config.security.admin_token) if config.security.is_on else None
 
 

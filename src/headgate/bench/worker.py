@@ -1,7 +1,7 @@
 """A process of its own for one part of a benchmark, so that parts don't share an interpreter.
 
 The process is a module that calls `serve`: it reads one order per line, as JSON, and prints one
-answer per line. It ends with its standard input, however whoever started it ended.
+answer per line. It ends with its standard input, however the process that started it ended.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Where deliveries go, by whom, and to whom."""
+    """Where deliveries go, with their sender and their gateway."""
 
     url: str
     transport: Transports

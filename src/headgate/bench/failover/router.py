@@ -26,7 +26,7 @@ async def route() -> None:
     try:
         address = await first_of(router.start(), stopping.wait())
         if address is not None:
-            print(f"ready {address}", flush=True)  # noqa: T201 - whoever started it waits for that
+            print(f"ready {address}", flush=True)  # noqa: T201 - the benchmark waits for that
             await first_of(router.failed(), stopping.wait())
     finally:
         await router.stop()

@@ -66,7 +66,7 @@ class _Connection(WSListener):
 
 
 class Bare:
-    """Broadcasts to whoever is connected."""
+    """Broadcasts to all who are connected."""
 
     def __init__(self) -> None:
         self._everybody: dict[WSTransport, None] = {}

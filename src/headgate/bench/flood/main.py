@@ -1,11 +1,11 @@
 """`bench flood`: what a flood by one client costs the others.
 
-Coordinator, ingest node and gateway run as processes, without Spark, and everybody has to say who
-they are. A quiet producer sends single events at a steady rate, alone and, in turns with that,
-beside somebody who sends as fast as it goes over many connections: events beyond a limit of its
+Coordinator, ingest node and gateway run as processes, without Spark, and every caller needs a
+credential. A quiet producer sends single events at a steady rate, alone and, in turns with that,
+beside a flooder that sends as fast as it goes over many connections: events beyond a limit of its
 own, or requests with a token that nobody knows. Figures are medians over the rounds; a ratio is the
-99th percentile beside a flood to that of the same round without one. Whoever floods runs on the
-same machine and takes its processor time, so that the ratios are what a flood costs at worst.
+99th percentile beside a flood to that of the same round without one. The flooder runs on the same
+machine and takes its processor time, so that the ratios are what a flood costs at worst.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ FULL = Sizes(rounds=9, seconds=10.0)
 
 class Round(msgspec.Struct):
     """What the quiet producer waited for each answer, alone and beside each kind of flood, and how
-    many answers per second whoever flooded got."""
+    many answers per second the flooder got."""
 
     alone_ms: list[float]
     beside_ms: dict[str, list[float]]

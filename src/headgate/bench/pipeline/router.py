@@ -122,7 +122,7 @@ async def run() -> None:
         began_s = time.perf_counter()
         try:
             await carry_out(order)
-        except Exception as error:  # noqa: BLE001 - whoever asked says it, and ends
+        except Exception as error:  # noqa: BLE001 - the benchmark says it, and ends
             return Done(fault=f"{type(error).__name__}: {str(error)[:1_000]}")
         return Done(time.perf_counter() - began_s)
 

@@ -50,7 +50,7 @@ async def run() -> None:
         router = build_router(config, DataFolder(Path(config.data)), windows)
         try:
             await router.start()
-        except Exception as error:  # noqa: BLE001 - whoever asked says it, and ends
+        except Exception as error:  # noqa: BLE001 - the benchmark says it, and ends
             return Done(f"{type(error).__name__}: {str(error)[:1_000]}")
         routers.append(router)
         crew.need("router", router.failed())
