@@ -12,7 +12,7 @@ const OUTCOMES = [
   ["unmatched", "wanted by nobody"],
   ["parked", "parked when their turn came"],
   ["dead", "dead letters"],
-  ["released", "released: whoever wanted them left"],
+  ["released", "released: their subscribers left"],
   ["skipped", "skipped by an operator"],
   ["uncounted", "settled before anything was counted"],
 ];
