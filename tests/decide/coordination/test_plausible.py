@@ -288,7 +288,9 @@ def _refused(effects: list[Effect]) -> str:
             id="left by a topic, and owned",
         ),
         pytest.param(
-            Topology(9, emptied=(Owner(ref("flights"), "", 1),)), "it has an owner", id="not deleted"
+            Topology(9, emptied=(Owner(ref("flights"), "", 1),)),
+            "it has an owner",
+            id="not deleted",
         ),
         pytest.param(
             Topology(9, deleted=("flights",), emptied=(Owner(ref("flights"), "", LARGEST),)),
