@@ -478,6 +478,22 @@ async def test_a_lane_that_failed_in_the_middle_of_its_claims_is_gone_on_from(no
     assert world.held() == dict.fromkeys(world.refs, Fence(5, 3, 2))
 
 
+@with_notes
+async def test_a_lane_that_fails_between_two_streams_leaves_nothing_running(notes: Path) -> None:
+    world = LaneWorld().noting(notes)
+    world.start()
+    await world.subscribed(everything("s1"))
+    await world.die()
+    world.checkpoints.failing = StorageFailed("the store is away")
+    failing = world.successor(attempt=1, away=True)
+    failing.start()
+    with pytest.raises(StorageFailed):
+        await failing.life
+    with pytest.raises(StorageFailed):
+        await failing.lane.tally()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 def goes_away(*, after: Callable[..., Coroutine[Any, Any, Any]]) -> Any:
     """A store that answers once."""
     answered: list[Any] = []
@@ -671,6 +687,27 @@ async def test_what_came_on_a_former_stream_is_not_begun_with() -> None:
         from_coordinator.SubscriptionSnapshot(2, (everything("s1"), everything("s2", "gateway-2")))
     )
     await settle_down(5.0)
+    world.append(1)
+    await settle_down(5.0)
+    assert world.gateways.seqs("gateway-2") == [1]
+
+
+@on_virtual_time
+async def test_what_came_on_a_former_stream_without_gateways_is_not_begun_with() -> None:
+    """A coordinator that knows nothing yet tells of no topology, and may be gone before it does."""
+    world = LaneWorld()
+    world.away = True
+    world.start()
+    await settle_down()
+    assert world.session is not None
+    world.session.connect()
+    world.push(from_coordinator.Welcome("coordinator-1", 30_000, 5_000))
+    await world.subscribed(everything("s1"))
+    world.welcome()
+    await settle_down(5.0)
+    assert not world.life.done()
+    assert world.held() == {}
+    await world.subscribed(everything("s1"), everything("s2", "gateway-2"))
     world.append(1)
     await settle_down(5.0)
     assert world.gateways.seqs("gateway-2") == [1]

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection
+
 from headgate.errors import StorageFailed
-from headgate.lane.positions.claiming import CLAIM_PATIENCE_S
+from headgate.lane.positions.claiming import CLAIM_MOMENT_S, CLAIM_PATIENCE_S, Claiming
+from headgate.lane.positions.partition import SourcePartition
 from headgate.model.control import from_coordinator, to_coordinator
 from headgate.model.control.reports import LaneReport
-from headgate.model.event import Fence
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.position import Position
 from headgate.model.topology import Owner
+from tests.faulty_checkpoints import FaultyCheckpoints
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
+
+
+class SlowlyAnswered(FaultyCheckpoints):
+    """Takes its time for some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow: dict[PartitionRef, float] = {}
+
+    async def claim(
+        self, ref: PartitionRef, fence: Fence, *, after: Collection[Fence] | None = None
+    ) -> Position:
+        await asyncio.sleep(self.slow.get(ref, 0.0))
+        return await super().claim(ref, fence, after=after)
 
 
 def unclaimed(world: LaneWorld) -> list[Owner]:
@@ -137,3 +157,27 @@ async def test_a_proof_waits_for_a_store_that_is_away() -> None:
     assert claimed(world) == []
     assert unclaimed(world) == []
     assert len(world.lane.holding.fences()) == 2
+
+
+@on_virtual_time
+async def test_a_proof_knows_what_it_found_whoever_begins_another_meanwhile() -> None:
+    """Else it would say that the lane holds what nobody can tell of."""
+    store = SlowlyAnswered()
+    fence = Fence(5, 3, 0)
+    held = [
+        SourcePartition(Owner(PartitionRef("flights", n), "r", 5), fence, Position(), read_limit=1)
+        for n in (0, 1)
+    ]
+    unreadable, slow = (one.ref for one in held)
+    for one in held:
+        await store.claim(one.ref, fence)
+    store.damaged.add(unreadable)
+    store.slow[slow] = CLAIM_MOMENT_S + 1.0
+    claiming = Claiming(LaneWorld().spec, store, lambda _: None)
+    first = asyncio.ensure_future(claiming.lost(held, may=lambda: True))
+    await asyncio.sleep(CLAIM_MOMENT_S + 0.6)  # it has given the first one up, not the other
+    second = asyncio.ensure_future(claiming.lost(held, may=lambda: True))
+    assert await first == []
+    assert claiming.failed.keys() == {unreadable}
+    assert await second == []
+    assert claiming.failed.keys() == {unreadable}

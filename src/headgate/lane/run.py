@@ -224,10 +224,13 @@ class Lane:
 
     async def _run(self) -> None:
         self._crew.need("overtakings", self._tenure.heed())
-        while (
-            left := await self._converse(self._ports.connect(self._listening.hello))
-        ) is not None:
-            await self._tenure.begin_with(left)
+        try:
+            while (
+                left := await self._converse(self._ports.connect(self._listening.hello))
+            ) is not None:
+                await self._tenure.begin_with(left)
+        finally:
+            await self._crew.close()  # also where it ends between two streams
 
     async def _converse(self, session: ControlSession) -> Left | None:
         """The lane's life on one stream: to its end, or to where it begins without the coordinator.

@@ -130,7 +130,7 @@ class Tenure:
             async with asyncio.timeout(LOOK_EVERY_S):
                 await self._hearing.life.reaches(Standing.TOLD, Standing.PROVED)
                 await self._surroundings.found_gateways.wait()
-                if session.connected:
+                if session.connected and self._hearing.is_told:  # on this very stream
                     return True
                 await asyncio.sleep(LOOK_EVERY_S)
         return False

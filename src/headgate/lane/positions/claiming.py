@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -38,6 +39,15 @@ CLAIM_PATIENCE_S = 30.0
 
 Left = Mapping[PartitionRef, frozenset[Fence]]
 May = Callable[[], Awaitable[bool]]
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look at what is held: two may be under way, because a stream broke between them."""
+
+    may: Callable[[], bool]
+    is_answered: bool = False
+    failed: dict[PartitionRef, Owner] = field(default_factory=dict)
 
 
 class Claiming:
@@ -140,34 +150,33 @@ class Claiming:
         """Which of those that are `held` somebody newer has claimed since; None when it `may` not
         be asked any more. What can't be told of has `failed`, where the store tells of others, or
         that what it has is no position."""
-        self.failed, self._is_answered = {}, False
-        found = await asyncio.gather(*(self._is_lost(one, may) for one in list(held)))
+        look = _Look(may)
+        found = await asyncio.gather(*(self._is_lost(one, look) for one in list(held)))
         if not may():
             return None
+        self.failed = look.failed
         return [ref for ref in found if ref is not None]
 
-    async def _is_lost(
-        self, partition: SourcePartition, may: Callable[[], bool]
-    ) -> PartitionRef | None:
+    async def _is_lost(self, partition: SourcePartition, look: _Look) -> PartitionRef | None:
         began_s = asyncio.get_running_loop().time()
-        while may():
+        while look.may():
             try:
                 async with asyncio.timeout(CLAIM_TIMEOUT_S):
                     await self._checkpoints.claim(partition.ref, partition.fence)
             except Fenced:
-                self._is_answered = True
+                look.is_answered = True
                 return partition.ref
             except (StorageFailed, TimeoutError) as error:
                 ref = str(partition.ref)
                 log.warning(LogLine.CHECKPOINT_FAILED, partition=ref, error=str(error))
-                self._is_answered |= isinstance(error, NoPosition)
+                look.is_answered |= isinstance(error, NoPosition)
                 failed_s = asyncio.get_running_loop().time() - began_s
-                if self._is_answered and failed_s >= CLAIM_MOMENT_S:
-                    self.failed[partition.ref] = partition.owner
+                if look.is_answered and failed_s >= CLAIM_MOMENT_S:
+                    look.failed[partition.ref] = partition.owner
                     return None
                 await asyncio.sleep(CLAIM_AGAIN_S)
             else:
-                self._is_answered = True
+                look.is_answered = True
                 return None
         return None
 
