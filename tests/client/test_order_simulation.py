@@ -1,4 +1,5 @@
 """A producer in a simulated cluster that repartitions, moves owners, loses requests and answers.
+Its nodes may hear of that late, and send events to each other, or know of no owner, meanwhile.
 
 Virtual time and a seed: what must hold is that nothing acknowledged is missing, nothing is there
 twice, and the events of a key are in the log in the order they were sent.
@@ -10,6 +11,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -37,17 +39,21 @@ EVENTS = 150
 
 
 class SimulatedCluster:
-    """One keyed topic `t`; a log that finds an idempotency key in whatever partition it is."""
+    """One keyed topic `t`; a log that finds an idempotency key in whatever partition it is. Nodes
+    hear of a change up to `late_s` after it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, late_s: float) -> None:
         self.random = random.Random(seed)
+        self.late_s = late_s
         self.generation = 1
         self.version = 1
         self.owners = ["a", "b", "c"]
         self.log: list[ProduceEvent] = []
         self.places: dict[str, tuple[int, int]] = {}
+        self.views = {node: View(1, self.version, tuple(self.owners)) for node in ["", *NODES]}
         self.faults = True
         self.redirects = 0
+        self.set_back = 0
 
     def change(self) -> None:
         """Another count, or other owners."""
@@ -57,6 +63,13 @@ class SimulatedCluster:
             self.owners *= 0
         count = len(self.owners) or self.random.randint(1, 5)
         self.owners = [self.random.choice(NODES) for _ in range(count)]
+        view = View(self.generation, self.version, tuple(self.owners))
+        for node in self.views:
+            after_s = self.random.uniform(0, self.late_s) if node else 0.0
+            asyncio.get_running_loop().call_later(after_s, self._hears, node, view)
+
+    def _hears(self, node: str, view: View) -> None:
+        self.views[node] = max(view, self.views[node], key=lambda one: one.generation)
 
     def topology(self) -> TopologyAnswer:
         return TopologyAnswer(topology(self.generation, self.owners, version=self.version))
@@ -64,10 +77,13 @@ class SimulatedCluster:
     async def produce(self, node: str, request: ProduceRequest) -> ProduceAnswer:
         """`node` is "" for the public address, which forwards to the owners."""
         await self._travel(NotNow("overloaded"), PeerUnreachable("refused", no_answer="not sent"))
-        if node and request.version != self.version:
+        view = self.views[node]
+        if node and request.version is not None and request.version != view.version:
+            if request.version > view.version:
+                raise NotNow("this node has not heard of it yet")
             self.redirects += 1
-            raise self._stale()
-        results = self._write(node, request.events)
+            raise view.stale()
+        results = [self._result(node, view, event) for event in request.events]
         await self._travel(
             OutcomeUnknown("who knows"), PeerUnreachable("broken", no_answer="unknown")
         )
@@ -78,35 +94,49 @@ class SimulatedCluster:
         if self.faults and self.random.random() < 0.15:
             raise self.random.choice(failures)
 
-    def _stale(self) -> StaleVersion:
+    def _result(self, node: str, view: View, event: ProduceEvent) -> ProduceResult:
+        """A part for one partition is taken or not; `unheard` is the node's that owns it, but
+        doesn't know, or the other way round."""
+        assert event.event_id is not None
+        key = event.key or ""
+        number = partition_of(key, collection="", count=len(self.owners))
+        seen = partition_of(key, collection="", count=len(view.owners))
+        if event.event_id in self.places:
+            return ProduceResult(event.event_id, *self.places[event.event_id])
+        if node and view.owners[seen] != node:
+            self.set_back += self.owners[number] == node
+            return ProduceResult(event.event_id, error=view.error())
+        is_late = view.version != self.version or (node and self.owners[number] != node)
+        if is_late or number in self._failing():
+            return ProduceResult(event.event_id, error=ErrorBody("unavailable", "not now"))
+        self.log.append(event)
+        self.places[event.event_id] = (number, len(self.log))
+        if self.faults and self.random.random() < 0.02:
+            return ProduceResult(event.event_id, error=ErrorBody("outcome_unknown", "who knows"))
+        return ProduceResult(event.event_id, *self.places[event.event_id])
+
+    def _failing(self) -> set[int]:
+        """The same ones for all that is asked in a moment, so that no key overtakes itself."""
+        moment = random.Random(f"{asyncio.get_running_loop().time()}")
+        return {n for n in range(len(self.owners)) if self.faults and moment.random() < 0.1}
+
+
+@dataclass(frozen=True)
+class View:
+    """What a node knows of the topic."""
+
+    generation: int
+    version: int
+    owners: tuple[str, ...]
+
+    def stale(self) -> StaleVersion:
         owners = {str(number): f"http://{node}" for number, node in enumerate(self.owners)}
         return StaleVersion(
             "stale", version=self.version, partitions=len(self.owners), owners=owners
         )
 
-    def _write(self, node: str, events: list[ProduceEvent]) -> list[ProduceResult]:
-        stale = ErrorBody("stale_version", "moved", dict(self._stale().details))
-        bad = ErrorBody("unavailable", "not now")
-        failing = {
-            number
-            for number in range(len(self.owners))
-            if self.faults and self.random.random() < 0.1
-        }
-        results = []
-        for event in events:
-            assert event.event_id is not None
-            number = partition_of(event.key or "", collection="", count=len(self.owners))
-            if event.event_id in self.places:
-                results.append(ProduceResult(event.event_id, *self.places[event.event_id]))
-            elif node and self.owners[number] != node:
-                results.append(ProduceResult(event.event_id, error=stale))
-            elif number in failing:
-                results.append(ProduceResult(event.event_id, error=bad))
-            else:
-                self.log.append(event)
-                self.places[event.event_id] = (number, len(self.log))
-                results.append(ProduceResult(event.event_id, *self.places[event.event_id]))
-        return results
+    def error(self) -> ErrorBody:
+        return ErrorBody("stale_version", "moved", dict(self.stale().details))
 
 
 class SimulatedClient:
@@ -144,13 +174,13 @@ class SimulatedConnections(Connections):
         yield SimulatedClient(self._cluster, url.removeprefix("http://"))
 
 
-async def simulate(seed: int) -> SimulatedCluster:
-    cluster = SimulatedCluster(seed)
+async def simulate(seed: int, late_s: float = 0.0) -> SimulatedCluster:
+    cluster = SimulatedCluster(seed, late_s=late_s)
     route = Route("http://127.0.0.1:1")
     route.connections = SimulatedConnections(cluster)
     # Calls that are too long for one request, and wait for room more than once.
     options = ProducerOptions(
-        batch_events=8, linger_s=0.001, deadline_s=120.0, hops=1_000, outstanding_events=20
+        batch_events=8, linger_s=0.001, deadline_s=120.0, hops=2, outstanding_events=20
     )
 
     async def changes() -> None:
@@ -182,9 +212,12 @@ async def simulate(seed: int) -> SimulatedCluster:
     return cluster
 
 
+@pytest.mark.parametrize("late_s", [0.0, 1.0])
 @pytest.mark.parametrize("seed", range(60))
-def test_every_key_keeps_its_order_through_failures_and_repartitions(seed: int) -> None:
-    cluster = run_virtual(simulate(seed))
+def test_every_key_keeps_its_order_through_failures_and_repartitions(
+    seed: int, late_s: float
+) -> None:
+    cluster = run_virtual(simulate(seed, late_s))
     numbers = [int(bytes(event.document)[5:-1]) for event in cluster.log]
     assert sorted(numbers) == list(range(EVENTS))
     for key in range(KEYS):
@@ -194,3 +227,4 @@ def test_every_key_keeps_its_order_through_failures_and_repartitions(seed: int) 
 def test_the_simulation_redirects() -> None:
     """Otherwise it would show nothing; about one redirect in each of these."""
     assert any(run_virtual(simulate(seed)).redirects for seed in range(20))
+    assert any(run_virtual(simulate(seed, 1.0)).set_back for seed in range(5))

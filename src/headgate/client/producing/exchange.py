@@ -23,6 +23,14 @@ ANSWER_MARGIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """`are_of_each`: they say something about each event, and not only about the request."""
+
+    outcomes: list[Outcome]
+    are_of_each: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """`version` goes along with a keyed produce to an owner, and only there."""
 
@@ -31,7 +39,7 @@ class Attempt:
     version: int | None
     timeout_s: float
 
-    async def run(self, route: Route, batch: Sequence[Pending]) -> list[Outcome]:
+    async def run(self, route: Route, batch: Sequence[Pending]) -> Answers:
         """An outcome for each event; an error that no other attempt would mend is raised."""
         for pending in batch:
             pending.asked = True
@@ -47,14 +55,16 @@ class Attempt:
                     pending.unknown = pending.unknown or _may_be_written(error)
                 raise
             outcomes: list[Outcome] = [error] * len(batch)
+            are_of_each = isinstance(error, errors.StaleVersion)  # it names the owners of all
         else:
+            are_of_each = True
             outcomes = [_outcome(result) for result in answer.events]
         for pending, outcome in zip(batch, outcomes, strict=True):
             pending.unknown = pending.unknown or _may_be_written(outcome)
         refusals = [one for one in outcomes if isinstance(one, errors.StaleVersion)]
         if refusals:
             await route.redirected(self.topic, self.url, refusals[0])
-        return outcomes
+        return Answers(outcomes, are_of_each)
 
     async def _post(self, client: HttpClient, batch: Sequence[Pending]) -> ProduceAnswer:
         events = [pending.event for pending in batch]

@@ -119,6 +119,8 @@ class Pending:
     `asked` is set while a request with it is under way, or the answer is being read; `unknown` once
     an attempt may have been written without anybody having said so, and `doubt` is then the first
     such request. `again`: an earlier call with its id ended without anybody knowing that.
+    `setbacks` is how often its partition was set aside for refusing it, the last time until
+    `not_before_s`.
     """
 
     event: ProduceEvent
@@ -129,6 +131,8 @@ class Pending:
     index: int
     again: bool = False
     hops: int = 0
+    setbacks: int = 0
+    not_before_s: float = 0.0
     asked: bool = False
     unknown: bool = False
     doubt: Doubt | None = None

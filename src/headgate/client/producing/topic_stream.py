@@ -5,6 +5,10 @@ one node, and so one queue; when the route changes, nothing new leaves until eve
 has ended, then all that waits is queued anew, oldest first. What a request leaves behind for a
 retry stands before everything that came later.
 
+A partition that refuses events while its node takes those of others is set aside: what waits for it
+stands in a queue of its own until it takes something, and nobody else waits. So one that is between
+two owners holds its own keys, and not those of the topic.
+
 On an opportunistic topic, where nothing has an order, an event's id leads to its node, and a
 request of unknown outcome gets a queue of its own: it is sent again as it was, to the node that may
 have it, or whoever takes the place of that, and nobody waits behind it.
@@ -18,17 +22,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Collection, MutableSequence, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 
 from headgate import errors
 from headgate.client.outages import Outages
 from headgate.client.producing.calls import overdue
-from headgate.client.producing.exchange import Attempt, about_the_call, may_retry
+from headgate.client.producing.exchange import Answers, Attempt, about_the_call, may_retry
 from headgate.client.producing.outgoing import Outcome, Receipt
 from headgate.client.producing.pending import Doubt, Pending, ProducerOptions, failed, settle_all
 from headgate.client.producing.route import Route
+from headgate.client.producing.setbacks import Setbacks
 from headgate.decide.produce import routing_cache
+from headgate.decide.produce.placement import partition_of
 from headgate.decide.produce.routing_cache import TopicRoute
 from headgate.ports.machine import Machine
 from headgate.tasks import Crew
@@ -37,7 +45,14 @@ TOLD_AFTER_S = 1.0
 """Without any event that was taken; a handoff is over by then."""
 
 
-Way = str | Doubt
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Where the partitions wait that are set aside and belong to the node at `url`."""
+
+    url: str
+
+
+Way = str | Doubt | Aside
 """The address of a node, or that of a request which only one node knows."""
 
 
@@ -60,8 +75,8 @@ class _Refused(Exception):
 
 
 class _Queue:
-    """What waits for one node, or a request of unknown outcome. `ready` is set when there is no
-    reason to linger."""
+    """What waits for one node, a request of unknown outcome, or partitions that are set aside.
+    `ready` is set when there is no reason to linger."""
 
     def __init__(self, way: Way) -> None:
         self.way = way
@@ -93,8 +108,12 @@ class TopicStream:
         self._queues: dict[Way, _Queue] = {}
         self._held: list[Pending] = []
         self._crew = Crew("producer")
+        self._setbacks = Setbacks(options, machine)
         self._outages = Outages(f"producer of {topic}", after_s=TOLD_AFTER_S)
+        self._outages_aside = Outages(f"producer of {topic}, some keys", after_s=TOLD_AFTER_S)
         self._rerouting: asyncio.Task[None] | None = None
+        self._is_moving = asyncio.Event()
+        """Set while it reroutes."""
         self._hurried = False
 
     # --- from the producer -----------------------------------------------------------------------
@@ -134,6 +153,7 @@ class TopicStream:
     def _reroute(self) -> None:
         if self._rerouting is None:
             self._rerouting = self._crew.start("route", self._queue_anew(), about=self.topic)
+            self._is_moving.set()
             for queue in self._queues.values():
                 queue.ready.set()
 
@@ -146,6 +166,7 @@ class TopicStream:
             self._place_anew()
         except Exception as error:
             self._rerouting = None
+            self._is_moving.clear()
             queues = list(self._queues.values())
             for queue in queues:
                 if queue.task is None or queue.task.done():
@@ -159,8 +180,11 @@ class TopicStream:
         self._held = sorted(waiting, key=lambda pending: pending.number)
         self._queues.clear()
         self._rerouting = None
+        self._is_moving.clear()
         self._is_routed = True
-        self._known = self._route.topic(self.topic)
+        former, self._known = self._known, self._route.topic(self.topic)
+        if self._setbacks and not _has_same_partitions(former, self._known):
+            self._setbacks.move((self._partition(one), one) for one in self._held)
         for pending in self._held:
             self._place(pending)
         self._held.clear()
@@ -180,7 +204,8 @@ class TopicStream:
     def _way(self, pending: Pending) -> Way:
         doubt = self._doubt(pending)
         if doubt is None:
-            return self._target(pending)
+            url = self._target(pending)
+            return Aside(url) if self._is_set_aside(pending) else url
         # While nobody knows what the topic is, it may have keys, which must not be overtaken.
         return doubt if self._known is not None else doubt.url
 
@@ -192,6 +217,17 @@ class TopicStream:
     @property
     def _is_keyed(self) -> bool:
         return self._known is not None and self._known.placement == "keyed"
+
+    def _is_set_aside(self, pending: Pending) -> bool:
+        return bool(self._setbacks) and self._partition(pending) in self._setbacks
+
+    def _partition(self, pending: Pending) -> int | None:
+        """By the route under which it is queued; None where that has none for it."""
+        if self._known is None or not self._is_keyed:
+            return None
+        collection = pending.event.collection
+        count = self._known.partitions
+        return partition_of(pending.routing_key, collection=collection, count=count)
 
     def _target(self, pending: Pending) -> str:
         return routing_cache.route(
@@ -214,7 +250,10 @@ class TopicStream:
 
     async def _send_all(self, queue: _Queue) -> None:
         while queue.waiting:
-            await self._linger(queue)
+            if isinstance(queue.way, Aside):
+                await self._rest(queue)
+            else:
+                await self._linger(queue)
             if self._is_outdated():
                 self._reroute()
                 return
@@ -226,6 +265,10 @@ class TopicStream:
                 settle_all(batch, failed(error))
             else:
                 self._put_back(queue, left)
+                if isinstance(queue.way, Aside):
+                    self._let_back(queue, batch, left)
+                elif left and self._setbacks:
+                    self._set_aside(queue, left)
             queue.under_way = 0
         del self._queues[queue.way]
         self._end_if_idle()
@@ -236,6 +279,28 @@ class TopicStream:
         stays = [pending for pending in left if not self._strays(pending, queue.way)]
         queue.waiting.extendleft(reversed(stays))
         for pending in strays:
+            self.add(pending)
+
+    def _set_aside(self, queue: _Queue, left: Sequence[Pending]) -> None:
+        """What waits in a node's queue for partitions that have just refused something."""
+        self._move(queue, {self._partition(one) for one in left if self._is_set_aside(one)})
+        for other in self._queues.values():
+            if isinstance(other.way, Aside):
+                other.ready.set()  # these may be asked before those that were there
+
+    def _let_back(self, queue: _Queue, batch: Sequence[Pending], left: Sequence[Pending]) -> None:
+        """What waits for partitions that have refused nothing of `batch`."""
+        taken = {self._partition(one) for one in batch} - {self._partition(one) for one in left}
+        self._setbacks.end(taken)
+        self._move(queue, taken)
+
+    def _move(self, queue: _Queue, partitions: Collection[int | None]) -> None:
+        """Where they belong now. All of them, so that none overtakes another one of its key."""
+        moved = [one for one in queue.waiting if self._partition(one) in partitions]
+        queue.waiting = deque(
+            one for one in queue.waiting if self._partition(one) not in partitions
+        )
+        for pending in moved:
             self.add(pending)
 
     def _strays(self, pending: Pending, way: Way) -> bool:
@@ -266,10 +331,30 @@ class TopicStream:
         except TimeoutError:
             return
 
+    async def _rest(self, queue: _Queue) -> None:
+        """Until some partition that is set aside may be asked, or what waits is queued anew."""
+        while self._rerouting is None:
+            rest_s = min(map(self._due_s, queue.waiting)) - _now_s()
+            if rest_s <= 0:
+                return
+            queue.ready.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest_s):
+                    await queue.ready.wait()
+
+    def _due_s(self, pending: Pending) -> float:
+        return self._setbacks.due_s(self._partition(pending))
+
     def _take(self, queue: _Queue) -> list[Pending]:
+        now_s = _now_s()
+        is_aside = isinstance(queue.way, Aside)
+        if is_aside:
+            queue.waiting = deque(sorted(queue.waiting, key=lambda one: self._due_s(one) > now_s))
         batch: list[Pending] = []
         size_bytes = 0
         while queue.waiting and len(batch) < self._options.batch_events:
+            if is_aside and self._due_s(queue.waiting[0]) > now_s:
+                break
             size_bytes += queue.waiting[0].size_bytes
             if batch and size_bytes > self._options.batch_bytes:
                 break
@@ -309,42 +394,58 @@ class TopicStream:
                 answers = await self._attempt(way, left, deadline_s)
             except errors.HeadgateError as error:
                 raise _Refused(error, left) from error
-            self._tell(answers)
-            again_s = _now_s() + backoff_s
-            left = [
-                pending
-                for pending, answer in zip(left, answers, strict=True)
-                if self._stays(pending, answer, again_s, deadline_s)
+            self._tell(way, answers.outcomes)
+            sets_aside = self._is_keyed and (answers.are_of_each or isinstance(way, Aside))
+            stays = [
+                (pending, answer)
+                for pending, answer in zip(left, answers.outcomes, strict=True)
+                if self._stays(
+                    pending,
+                    answer,
+                    self._setbacks.pause_s(pending) if sets_aside else backoff_s,
+                    deadline_s,
+                )
             ]
-            if wandering_s := max((self._wandering_s(pending) for pending in left), default=0.0):
-                await self._pause(wandering_s)
+            left = [pending for pending, _ in stays]
+            if sets_aside:
+                self._set_back(stays)
+                break
             if not left or self._is_outdated() or any(self._strays(one, way) for one in left):
                 break
-            if not wandering_s:
-                await self._pause(backoff_s)
-                backoff_s = min(backoff_s * 2, self._options.backoff_max_s)
+            await self._pause(backoff_s)
+            if self._is_outdated():
+                break
+            backoff_s = min(backoff_s * 2, self._options.backoff_max_s)
         return left
 
+    def _set_back(self, refused: Sequence[tuple[Pending, Outcome]]) -> None:
+        """But for events that were sent on, where the route has changed by that: they follow it at
+        once, until that has happened so often that nodes seem to take each other for the owner.
+        While a partition changes hands they do, until the slower of them has heard of it."""
+        follows = self._is_outdated()
+        for pending, answer in refused:
+            is_sent_on = isinstance(answer, errors.StaleVersion)
+            if is_sent_on and follows and pending.hops <= self._options.hops:
+                continue
+            if (partition := self._partition(pending)) is not None:
+                self._setbacks.add(partition, pending)
+
     async def _pause(self, at_most_s: float) -> None:
-        await asyncio.sleep(at_most_s * (0.5 + 0.5 * self._machine.jitter()))
+        """Or until what waits is queued anew."""
+        pause_s = at_most_s * (0.5 + 0.5 * self._machine.jitter())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._is_moving.wait()
 
-    def _wandering_s(self, pending: Pending) -> float:
-        """How long to wait before `pending` is sent where the last node said: not at all, until it
-        was sent on so often that nodes seem to take each other for its owner. While a partition
-        changes hands they do, until the slower of them has heard of it."""
-        beyond = pending.hops - self._options.hops
-        if beyond <= 0:
-            return 0.0
-        return min(self._options.backoff_first_s * 2.0**beyond, self._options.backoff_max_s)
-
-    def _tell(self, answers: Sequence[Outcome]) -> None:
+    def _tell(self, way: Way, answers: Sequence[Outcome]) -> None:
         """The user, of what takes unusually long."""
+        outages = self._outages_aside if isinstance(way, Aside) else self._outages
         refused = next((one for one in answers if not isinstance(one, Receipt)), None)
         if refused is None:
-            if self._outages.is_out:
-                self._outages.back("events are taken again", _now_s())
+            if outages.is_out:
+                outages.back("events are taken again", _now_s())
         elif may_retry(refused):
-            self._outages.lost("", refused.message, "sending again", _now_s())
+            outages.lost("", refused.message, "sending again", _now_s())
 
     def _worth_sending(self, batch: Sequence[Pending]) -> list[Pending]:
         """Without those that nobody waits for, and those whose time is over, which are told so.
@@ -365,13 +466,11 @@ class TopicStream:
                 pending.settle(overdue(self._options.deadline_s))
         return left
 
-    async def _attempt(
-        self, way: Way, batch: Sequence[Pending], deadline_s: float
-    ) -> list[Outcome]:
+    async def _attempt(self, way: Way, batch: Sequence[Pending], deadline_s: float) -> Answers:
         known = self._known
         # What may be under way on an opportunistic topic is known to that node; where it is gone,
         # the public address knows who takes its place.
-        url = self._route.connections.usable(way.url if isinstance(way, Doubt) else way)
+        url = self._route.connections.usable(way if isinstance(way, str) else way.url)
         timeout_s = min(self._options.request_timeout_s, max(0.05, deadline_s - _now_s()))
         attempt = Attempt(
             self.topic,
@@ -386,8 +485,8 @@ class TopicStream:
                 pending.doubt = doubt
         return answers
 
-    def _stays(self, pending: Pending, answer: Outcome, again_s: float, deadline_s: float) -> bool:
-        """Whether `pending` must be sent again, at `again_s`; if not, it is settled.
+    def _stays(self, pending: Pending, answer: Outcome, pause_s: float, deadline_s: float) -> bool:
+        """Whether `pending` must be sent again, after `pause_s`; if not, it is settled.
 
         What is in doubt ends together with its request, at `deadline_s`.
         """
@@ -396,10 +495,10 @@ class TopicStream:
             return False
         pending.asked = False
         end_s = pending.call.deadline_s if self._doubt(pending) is None else deadline_s
-        last = end_s <= again_s
+        last = end_s <= _now_s() + pause_s
         if isinstance(answer, errors.StaleVersion):
             pending.hops += 1
-            if again_s + self._wandering_s(pending) < end_s:
+            if not last:
                 return True
             answer = errors.NotNow(
                 f"{self.topic} sent the event from node to node {pending.hops} times; try again",
@@ -409,6 +508,12 @@ class TopicStream:
             return True
         pending.settle(answer)
         return False
+
+
+def _has_same_partitions(former: TopicRoute | None, now: TopicRoute | None) -> bool:
+    if former is None or now is None:
+        return False
+    return (former.version, former.partitions) == (now.version, now.partitions)
 
 
 def _now_s() -> float:

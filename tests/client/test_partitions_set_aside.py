@@ -1,0 +1,292 @@
+"""A partition that takes nothing for a while, as one between two owners: its keys wait, in their
+order and within their deadlines, and nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from headgate.adapters.memory.machine import ScriptedMachine
+from headgate.client.producer import Producer, ProducerOptions
+from headgate.client.producing.connections import Connections
+from headgate.client.producing.exchange import ANSWER_MARGIN_S
+from headgate.client.producing.outgoing import OutgoingEvent, Receipt
+from headgate.client.producing.route import Route
+from headgate.decide.produce.placement import partition_of
+from headgate.errors import NotNow, OutcomeUnknown
+from headgate.model.api import (
+    ErrorBody,
+    ProduceAnswer,
+    ProduceEvent,
+    ProduceRequest,
+    ProduceResult,
+    TopologyAnswer,
+)
+from headgate.tasks import deaths
+from tests.decide.produce.test_routing_cache import topology
+from tests.virtual_time import run_virtual
+
+PARTITIONS = 4
+BETWEEN = 2
+"""The partition that each of two nodes takes for the other's."""
+OWNERS = ["a", "a", "a", "b"]
+FOR_S = 1.5
+KEYS = [f"k{number}" for number in range(8)]
+Refusal = Callable[["Nodes", str], ErrorBody]
+
+
+def partition_of_key(key: str) -> int:
+    return partition_of(key, collection="", count=PARTITIONS)
+
+
+STUCK = [key for key in KEYS if partition_of_key(key) == BETWEEN]
+FREE = [key for key in KEYS if partition_of_key(key) != BETWEEN]
+
+
+class Nodes:
+    """Two of them, `a` and `b`, which take a millisecond for a request."""
+
+    def __init__(self, refusal: Refusal | None) -> None:
+        self.refusal = refusal
+        self.log: list[tuple[str, int]] = []
+        self.written: set[str] = set()
+        self.asked: Counter[str] = Counter()
+        self.requests = 0
+        self.last_s = 0.0
+        self.version = 1
+
+    def topology(self) -> TopologyAnswer:
+        return TopologyAnswer(topology(1, OWNERS))
+
+    def answer(self, node: str, events: list[ProduceEvent]) -> list[ProduceResult]:
+        self.requests += 1
+        self.last_s = asyncio.get_running_loop().time()
+        return [self._result(node, event) for event in events]
+
+    def _result(self, node: str, event: ProduceEvent) -> ProduceResult:
+        key, number = event.key or "", int(bytes(event.document)[5:-1])
+        event_id = event.event_id or ""
+        if partition_of_key(key) == BETWEEN and self.refusal is not None:
+            self.asked[event_id] += 1
+            return ProduceResult(event_id, error=self.refusal(self, node))
+        if event_id not in self.written:
+            self.written.add(event_id)
+            self.log.append((key, number))
+        return ProduceResult(event_id, 0, len(self.log))
+
+
+def sent_on(nodes: Nodes, node: str) -> ErrorBody:
+    """Where it comes from."""
+    other = "b" if node == "a" else "a"
+    owners = {str(number): f"http://{one}" for number, one in enumerate(OWNERS)}
+    owners[str(BETWEEN)] = f"http://{other}"
+    details = {"version": nodes.version, "partitions": PARTITIONS, "owners": owners}
+    return ErrorBody("stale_version", "they don't belong here", details)
+
+
+def unowned(_nodes: Nodes, _node: str) -> ErrorBody:
+    return ErrorBody("unavailable", "partition 2 of t has no owner here yet; try again")
+
+
+def full(_nodes: Nodes, _node: str) -> ErrorBody:
+    return ErrorBody("overloaded", "too much waits for partition 2; try again")
+
+
+KINDS = pytest.mark.parametrize("refusal", [sent_on, unowned, full], ids=lambda one: one.__name__)
+
+
+class Client:
+    def __init__(self, nodes: Nodes, url: str) -> None:
+        self.url = url
+        self._nodes = nodes
+        self._node = url.removeprefix("http://")
+
+    async def get(self, _path: str, _answer: type) -> TopologyAnswer:
+        return self._nodes.topology()
+
+    async def post(
+        self, _path: str, body: ProduceRequest, _answer: type, **_: Any
+    ) -> ProduceAnswer:
+
+        await asyncio.sleep(0.001)
+        return ProduceAnswer(self._nodes.answer(self._node, body.events))
+
+    async def close(self) -> None: ...
+
+
+class ToNodes(Connections):
+    def __init__(self, nodes: Nodes) -> None:
+        super().__init__("http://127.0.0.1:1")
+        public: Any = Client(nodes, "http://a")
+        self.public = public
+        self._nodes = nodes
+
+    @asynccontextmanager
+    async def to(self, url: str) -> AsyncIterator[Any]:
+        yield Client(self._nodes, url or "http://a")
+
+
+def producer_of(nodes: Nodes, **options: Any) -> Producer:
+    machine = ScriptedMachine()
+    route = Route("http://127.0.0.1:1", machine=machine)
+    route.connections = ToNodes(nodes)
+    return Producer("", ProducerOptions(**options), route=route, machine=machine)
+
+
+async def send_on(producer: Producer, key: str, done: Counter[str]) -> None:
+    """One after the other, for as long as nobody ends it."""
+    for number in itertools.count():
+        await producer.send("t", {"n": number}, key=key)
+        done[key] += 1
+
+
+async def sent_in_a_while(nodes: Nodes) -> Counter[str]:
+    done: Counter[str] = Counter()
+    async with producer_of(nodes) as producer:
+        sending = [asyncio.create_task(send_on(producer, key, done)) for key in KEYS]
+        await asyncio.sleep(FOR_S)
+        for one in sending:
+            one.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+    return done
+
+
+@KINDS
+def test_the_keys_of_other_partitions_go_on_at_their_pace(refusal: Refusal) -> None:
+    usual = run_virtual(sent_in_a_while(Nodes(None)))
+    beside = run_virtual(sent_in_a_while(Nodes(refusal)))
+    for key in FREE:
+        assert beside[key] > 0.9 * usual[key], (key, beside, usual)
+    assert not any(beside[key] for key in STUCK)
+
+
+@KINDS
+def test_its_own_keys_keep_their_order_and_go_on_as_soon_as_they_may(refusal: Refusal) -> None:
+    async def scenario() -> None:
+        nodes = Nodes(refusal)
+        async with producer_of(nodes) as producer:
+            sending = []
+            for number in range(60):
+                events = [OutgoingEvent({"n": number}, key=key) for key in KEYS]
+                sending.append(asyncio.create_task(producer.send_many("t", events)))
+                await asyncio.sleep(0.1)
+            nodes.refusal = None
+            async with asyncio.timeout(producer._options.backoff_max_s + 0.1):
+                outcomes = [one for call in sending for one in await call]
+        assert all(isinstance(one, Receipt) for one in outcomes)
+        for key in KEYS:
+            assert [n for one, n in nodes.log if one == key] == list(range(60))
+
+    run_virtual(scenario())
+    assert deaths.counts() == {}
+
+
+@KINDS
+def test_it_is_asked_after_pauses_that_grow(refusal: Refusal) -> None:
+    """Up to the longest one, also where further events of it come in meanwhile."""
+
+    async def scenario() -> None:
+        nodes = Nodes(refusal)
+        async with producer_of(nodes, deadline_s=20.0, backoff_max_s=2.0) as producer:
+            sending = [
+                asyncio.create_task(
+                    producer.send("t", {"n": number}, key=STUCK[0], event_id=str(number))
+                )
+                for number in range(3)
+            ]
+            await asyncio.sleep(15.0)
+            assert 8 <= nodes.asked["0"] <= 5 + 6 + 15
+            requests = nodes.requests
+            nodes.refusal = None
+            await asyncio.gather(*sending)
+            assert nodes.requests <= requests + 3
+
+    run_virtual(scenario())
+
+
+@KINDS
+def test_its_calls_end_at_their_deadline_and_hear_that_nothing_was_written(
+    refusal: Refusal,
+) -> None:
+    async def scenario() -> None:
+        nodes, ended_s = Nodes(refusal), []
+        now_s = asyncio.get_running_loop().time
+        async with producer_of(nodes, deadline_s=3.0) as producer:
+
+            async def send(key: str) -> None:
+                began_s = now_s()
+                with pytest.raises(NotNow) as failure:
+                    await producer.send("t", {"n": 0}, key=key)
+                assert not isinstance(failure.value, OutcomeUnknown)
+                ended_s.append(now_s() - began_s)
+
+            sending = []
+            for key in [*STUCK, *STUCK]:
+                sending.append(asyncio.create_task(send(key)))
+                await asyncio.sleep(0.2)
+            await asyncio.gather(*sending)
+            last_s = now_s()
+        assert max(ended_s) <= 3.0 + ANSWER_MARGIN_S
+        assert nodes.last_s <= last_s
+        assert nodes.log == []
+
+    run_virtual(scenario())
+    assert deaths.counts() == {}
+
+
+@KINDS
+def test_closing_waits_for_it_until_the_deadline(refusal: Refusal) -> None:
+    async def scenario() -> None:
+        nodes = Nodes(refusal)
+        now_s = asyncio.get_running_loop().time
+        producer = producer_of(nodes, deadline_s=3.0)
+        sending = asyncio.create_task(producer.send("t", {"n": 0}, key=STUCK[0]))
+        await asyncio.sleep(1.0)
+        began_s = now_s()
+        await producer.close()
+        assert now_s() - began_s <= 3.0 + 2 * ANSWER_MARGIN_S
+        with pytest.raises(NotNow):
+            await sending
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run_virtual(scenario())
+
+
+def test_a_repartition_takes_what_is_set_aside_along() -> None:
+    """And the pause of it: nodes that disagree on the version are not asked over and over."""
+
+    async def scenario() -> None:
+        nodes = Nodes(None)
+
+        def disagree(nodes: Nodes, node: str) -> ErrorBody:
+            nodes.version += 1
+            return sent_on(nodes, node)
+
+        nodes.refusal = disagree
+        async with producer_of(nodes) as producer:
+            sending = [
+                asyncio.create_task(producer.send("t", {"n": n}, key=STUCK[0], event_id=str(n)))
+                for n in range(3)
+            ]
+            await asyncio.sleep(10.0)
+            assert nodes.asked["0"] < 30
+            nodes.refusal = None
+            await asyncio.gather(*sending)
+        assert [n for _, n in nodes.log] == [0, 1, 2]
+
+    run_virtual(scenario())
+
+
+def test_what_is_sent_on_for_ever_says_so_in_the_end() -> None:
+    async def scenario() -> None:
+        async with producer_of(Nodes(sent_on), deadline_s=3.0) as producer:
+            with pytest.raises(NotNow, match=r"from node to node \d+ times"):
+                await producer.send("t", {"n": 0}, key=STUCK[0])
+
+    run_virtual(scenario())
