@@ -1,8 +1,8 @@
 """The stream to the coordinator, and the topology that comes with it.
 
 Others say what they have to say with `send`, and look at `topology` whenever they need it; nobody
-is called from here. Invariants: never an older topology than before; whoever waits for a topic sees
-each one that comes.
+is called from here. Invariants: never an older topology than before; a caller that waits for a
+topic sees each topology that comes.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Deliveries:
         self.verdicts: Counter[Verdict] = Counter()
         self.repeats = 0
         self.stopping = False
-        """Nothing more is taken: lanes keep it for whoever serves the subscribers next."""
+        """Nothing more is taken: lanes keep it for the gateway that serves the subscribers next."""
 
     @property
     def remembered(self) -> int:

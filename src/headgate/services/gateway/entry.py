@@ -1,7 +1,7 @@
-"""Whoever is connected: who that is, where from, and what they have here.
+"""Who is connected here, from where, and what each principal and address has here.
 
-Invariant: a connection counts from the moment it is one until it is over, for whoever it is by
-then; whoever has as many as one may is told so, and gets no more.
+Invariant: a connection counts from the moment it is one until it is over: for its address until its
+principal is known, then for that. One that has as many as it may is told so, and gets no more.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class GatewayEvidence:
             former = _Former(subscription_id, topic, starts, positions, reason)
             self._former.add(former, 1 + len(positions), self._now_ms())
 
-    # --- whoever asks ----------------------------------------------------------------------------
+    # --- for those who ask -----------------------------------------------------------------------
 
     @property
     def since_ms(self) -> int:

@@ -1,4 +1,5 @@
-"""What the coordinator says, brought to whom it concerns, one message after the other.
+"""Brings what the coordinator says to the part of the gateway it is for, one message after the
+other.
 
     Control  ->  Hearing  ->  Registering, Subscriptions, Consumers
 
@@ -48,7 +49,7 @@ from headgate.telemetry import LogLine
 log = structlog.get_logger()
 
 GHOST_S = 10.0
-"""For so long whoever has our name may be what is left of a stream of our own."""
+"""For so long the node that has our name may be what is left of a stream of our own."""
 
 
 class Subscribers(Protocol):

@@ -1,10 +1,11 @@
-"""Before a WebSocket connection is anybody's, whoever opens it has to say who they are.
+"""Before a WebSocket connection is used, the client that opens it has to show a credential.
 
 With the request, as a program does (`Authorization: Bearer`), or with the first message, as a web
 page must: {"type": "auth", "token": "…"}. The same message renews what has been said, in place.
-Invariants: nothing of the connection's own is heard or said before that; whoever says nothing for
-`HANDSHAKE_S`, or more than may wait, is gone, and sooner where there is no room for who comes next;
-who renews is the same principal with the same grants, or has to connect anew.
+Invariants: nothing of the connection's own is heard or said before that; a client that says nothing
+for `HANDSHAKE_S`, or more than may wait, is cut off, and sooner where there is no room for
+newcomers; a credential that renews has to be of the same principal with the same grants, or the
+client has to connect anew.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _decode = msgspec.json.Decoder(Auth).decode
 
 
 class IdentifiedPeer:
-    """Implements ports.connection.Peer in front of the connection that `make` makes for whoever it
-    is. `said` is the header that came with the request (empty: none); `newcomers` has those who
-    haven't said who they are; `entry` counts it for its address until then."""
+    """Implements ports.connection.Peer in front of the connection that `make` makes for the
+    principal. `said` is the header that came with the request (empty: none); `newcomers` has the
+    connections whose principal isn't known yet; `entry` counts it for its address until then."""
 
     def __init__(
         self,

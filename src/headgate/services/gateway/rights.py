@@ -1,8 +1,8 @@
 """Connections outlive tokens, not rights.
 
-Whoever is connected has a principal, which is asked again every `LOOK_EVERY_S` whether it still
-holds, and ends with it. Invariant: a credential that has expired, or of which this gateway has
-heard that it was revoked, ends its connections within twice that.
+Every connection has a principal; every `LOOK_EVERY_S` it is looked up again, and the connection
+ends when its principal doesn't hold any more. Invariant: a credential that has expired, or of which
+this gateway has heard that it was revoked, ends its connections within twice that.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Rights:
             self.look()
 
     def look(self) -> None:
-        """End whoever isn't who they were."""
+        """End the connections whose principal doesn't hold any more."""
         for stay in self:
             reason = self.principals.ended(stay.principal)
             if reason is not None:

@@ -71,7 +71,7 @@ from headgate.telemetry import LogLine
 log = structlog.get_logger()
 
 STALLED_S = 1.0
-"""Whoever takes nothing for so long takes nothing more before the end."""
+"""A connection that takes nothing for so long takes nothing more before the end."""
 LAST_WORDS_S = 1.0
 """What is left for goodbyes when a stop has used up its time."""
 

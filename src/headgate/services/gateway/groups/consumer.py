@@ -205,8 +205,8 @@ class GroupConsumer:
             await self._tell(Released((owner,)))
 
     async def _decline(self, target: Target) -> None:
-        """There is no room for it here. Whoever gets it instead begins at once, so the consumer is
-        asked first; then the coordinator is told until it takes the target away."""
+        """There is no room for it here. The consumer that gets it instead begins at once, so this
+        one is asked first; then the coordinator is told until it takes the target away."""
         if target.stopped:
             return  # it is asked for already
         await self._ask_for(target)
@@ -332,7 +332,7 @@ class GroupConsumer:
         return True
 
     async def _save_last(self, target: Target, within_s: float) -> None:
-        """What isn't saved then comes again, to whoever owns it next."""
+        """What isn't saved then comes again, to the consumer that owns the target next."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + within_s
         while not await self.save(target):

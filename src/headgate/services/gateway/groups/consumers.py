@@ -89,9 +89,9 @@ class Consumers:
 
     async def join(self, request: Join, sink: Sink, entry: Entry | None = None) -> GroupConsumer:
         """Returns when the coordinator has taken the consumer in, and it was told so; targets come
-        as they do. A grant's filter becomes a part of the group's: whoever has another one can't
-        join, because all consumers of a group see the same. However many targets it has,
-        it counts as one subscription, for as long as its connection lasts."""
+        as they do. A grant's filter becomes a part of the group's: a consumer with another one
+        can't join, because all consumers of a group see the same. However many targets it has, it
+        counts as one subscription, for as long as its connection lasts."""
         entry = entry or Entry()
         principal = entry.principal
         where = self._where_of(request, principal)
@@ -147,7 +147,7 @@ class Consumers:
         extents = await self._subscriptions.extents(topic)
         start = since_then(wanted, topic, extents)
         starts = starts_after(start, extents, topic.name)
-        if isinstance(start, dict):  # what is gone of that is told to whoever has its targets
+        if isinstance(start, dict):  # what is gone of that is told to its targets' owners
             starts |= {number: seq - 1 for number, seq in start.items()}
         return JoinGroup(
             topic=topic.name,
@@ -186,7 +186,8 @@ class Consumers:
     async def gone(self, consumer: GroupConsumer, *, failed: bool = False) -> None:
         """It left, or its connection broke (`failed`: with what it had in hand). Returns when the
         coordinator was told; for good is only who said so itself, whatever else went wrong. It ends
-        once, however many say so, and to the end: whoever waits for it here may be cancelled."""
+        once, however many say so, and to the end: the caller that waits for it here may be
+        cancelled."""
         if self._table.get(_key(consumer.request)) is not consumer:
             return
         if consumer.ending is None:
@@ -319,7 +320,7 @@ class Consumers:
             self._looked[group.id] = letters[-1].id
 
     async def _send_one_again(self, letter: Letter, target: Target | None, group: Group) -> None:
-        """`target` None: whoever has it isn't here, or there is none any more."""
+        """`target` None: its owner isn't here, or there is no such target any more."""
         assert self._letters is not None, "it was found there"
         if target is not None and not letter.delivery.event_id:
             await target.bury_again(letter, WITHOUT_DOCUMENT)
@@ -373,7 +374,7 @@ def _refuse(consumer: GroupConsumer, error: errors.HeadgateError) -> None:
 
 
 def _who(principal: Principal | None) -> tuple[str, str] | None:
-    """Whoever it is by whichever of their tokens."""
+    """The same for all tokens of one name."""
     return None if principal is None else (principal.kind, principal.name)
 
 

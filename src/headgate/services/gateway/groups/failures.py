@@ -103,8 +103,8 @@ class Failing:
 
     @property
     def is_giving_up(self) -> bool:
-        """Whether something waits for its letter: what is behind it waits too, because whoever
-        owns the target next may not give it up."""
+        """Whether something waits for its letter: what is behind it waits too, because the next
+        owner of the target may not give it up."""
         return bool(self._giving_up)
 
     @property

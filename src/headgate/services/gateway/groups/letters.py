@@ -90,8 +90,8 @@ class GroupLetters:
         self._evidence.came_to("dead", letter.delivery)
 
     async def bury_stranded(self, letter: Letter, *, error: str) -> None:
-        """One of a target that there isn't any more is dead again. Nobody has such a target, so
-        whoever finds the letter changes it, under the fence that the last one left."""
+        """One of a target that there isn't any more is dead again. Such a target has no owner, so
+        any gateway that finds the letter changes it, under the fence that the last owner left."""
         try:
             await self.bury(letter, Fence(0), attempts=0, error=error)
         except Fenced as fenced:

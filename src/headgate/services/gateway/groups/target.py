@@ -127,7 +127,7 @@ class Target:
             number: self._start(number, position, since) for number, position in found.items()
         }
         # One that was put back, and isn't where it had been, may not have been told of it: its
-        # consumer takes records for those it had, whoever has acknowledged some since.
+        # consumer takes records for those it had, also if others have acknowledged some since.
         gone_back = {n: one.settled for n, one in found.items() if one.is_back}
         # So does one that has processed some ahead of where it stands.
         told = {n: starts[n] for n, one in found.items() if one.ahead_to > starts[n]}
@@ -198,7 +198,7 @@ class Target:
         refs = {number: self._group.position_ref(self.number, number) for number in partitions}
         claims = (self._checkpoints.claim(ref, self._fence) for ref in refs.values())
         asked_s = asyncio.get_running_loop().time()
-        # All of them, also where one fails: whoever asks again would meet those that hang.
+        # All of them, also where one fails: the next try would meet those that hang.
         outcomes = await asyncio.gather(*claims, return_exceptions=True)
         found: dict[int, Position] = {}
         for number, outcome in zip(refs, outcomes, strict=True):

@@ -44,7 +44,8 @@ T = TypeVar("T")
 
 
 class Asking:
-    """Asks with what whoever explains has said of themselves: it is theirs to see, or nobody's."""
+    """Asks with the credential of the principal that wants the explanation: what it may not see is
+    not told."""
 
     def __init__(self, leader: LeaderCalls, *, machine: Machine) -> None:
         self._leader = leader

@@ -253,7 +253,7 @@ class _Look:
             self.records.append(described(shown, masked))
 
     def _seen(self, record: Record) -> Record | None:
-        """As whoever asks may see it."""
+        """As the principal may see it."""
         return without_hidden(self._allowed, record)
 
 

@@ -1,7 +1,7 @@
 """Connectors at the public address: an ingest node checks, the coordinator decides.
 
-Invariant: a connector whose check failed is not created, unless whoever creates it says that it
-shall not be checked.
+Invariant: a connector whose check failed is not created, unless its creator says that it shall not
+be checked.
 """
 
 from __future__ import annotations

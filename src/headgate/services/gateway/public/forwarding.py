@@ -44,7 +44,7 @@ NO_PASSES = Passes()
 
 class Forwarder:
     """`room` is for the bodies of requests, from their first byte to the answer; `passes` are what
-    this gateway shows to whom it passes them on."""
+    this gateway shows to the roles that it passes them on to."""
 
     def __init__(
         self, calls: HttpCalls, *, body_limit_bytes: int, room: Room, passes: Passes = NO_PASSES

@@ -2,10 +2,10 @@
 
 Any node will do, and the one that was asked first may be dying or restarting. Invariants: the same
 request goes to another node only if the first one wrote nothing for sure, or if it can't be written
-twice, because every event came with an id, which leads to whoever knows that id.
-What may have been written is never told as "not written". Nobody is asked after the request's time.
-That there is no such topic is the answer only of all nodes, and where this gateway has none either:
-news of a topic comes to each of them at another moment.
+twice, because every event came with an id, which leads to the node that knows that id. What may
+have been written is never told as "not written". Nobody is asked after the request's time. That
+there is no such topic is the answer only of all nodes, and where this gateway has none either: news
+of a topic comes to each of them at another moment.
 """
 
 from __future__ import annotations

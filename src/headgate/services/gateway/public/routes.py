@@ -397,7 +397,7 @@ class PublicRoutes:
         return await self._leader.forward(request)
 
     async def _status(self, request: Request) -> Response:
-        """Whoever asks here is welcome here, and not all at the same gateway."""
+        """With this gateway's own `ws_url`, so that not all clients go to the same one."""
         answer = await self._leader.forward(request)
         if answer.status != HTTPStatus.OK:
             return answer

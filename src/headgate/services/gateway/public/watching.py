@@ -4,7 +4,7 @@ One look per second, or fewer where it takes long, for everybody who watches, an
 does. Invariants: a slow reader gets the newest state and no backlog of older ones, so nothing is
 kept for it; while the coordinator is away everybody hears so, with what was seen last; a chunk
 comes at least every `EVERY_S_MAX` and `LOOK_TIMEOUT_S` together, so silence means that the
-connection is lost; whoever may not look any more waits for no look.
+connection is lost; a watcher that may not look any more is told at once and waits for no look.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Watching:
         self._looked = asyncio.Event()
 
     def end(self) -> None:
-        """The gateway goes away: whoever watches has to look elsewhere."""
+        """The gateway goes away: its watchers have to look elsewhere."""
         self._is_over = True
         self._looked.set()
 
@@ -131,7 +131,8 @@ class Watching:
             await asyncio.sleep(pause_s(self._machine.monotonic_s() - began_s))
 
     async def _look(self) -> None:
-        # Everybody who watches may see it; the coordinator asks again, and takes anybody's word.
+        # Every watcher may see it; the coordinator checks the credential again, any watcher's will
+        # do.
         said = next(reversed(self._watchers)).said if self._watchers else ()
         look = Request.to("GET", "/v1/overview", "", _for_ever, Headers(said))
         try:
@@ -171,7 +172,7 @@ class Watcher:
         self.has_left = False
 
     def leave(self, _why: errors.HeadgateError) -> None:
-        """Whoever it is may not look any more; asked again, the gateway says why."""
+        """This watcher may not look any more; asked again, the gateway says why."""
         self.has_left = True
         self._watching.stir()
 

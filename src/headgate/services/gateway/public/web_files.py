@@ -1,4 +1,4 @@
-"""What browsers fetch here: the pages under `/ui/`, and `/client.js` for everybody's pages.
+"""What browsers fetch here: the pages under `/ui/`, and `/client.js` for any page.
 
 Invariant: files come from the package and from nowhere else; nothing about the system is in them,
 so who may read what is decided where the pages ask for it.
