@@ -1,8 +1,8 @@
 """What a lane holds at the moment: its partitions, the gateways it knows, who is subscribed.
 
-A passive value, which whoever delivers, reads or sends letters looks things up in each time,
-because the next moment may be another. Each part of it has one owner, who changes it between two
-awaits: which partitions there are the lane's grip (positions/grip.py), what is around it
+A passive value, in which the code that delivers, reads or sends letters looks things up each time,
+because they may be others the next moment. Each part of it has one owner, who changes it between
+two awaits: which partitions there are the lane's grip (positions/grip.py), what is around it
 `Surroundings`, who is subscribed `Adopted`.
 """
 

@@ -46,7 +46,7 @@ HOLD = Table(
         },
     },
     means={
-        Hold.WAITING: "it has claimed nothing: whoever held its partitions goes on",
+        Hold.WAITING: "it has claimed nothing: the lanes that held its partitions go on",
         Hold.RESTING: "it could claim nothing, and waits for the end of its window without another "
         "try: a lane that fails would cost the others of its router their window",
         Hold.READING: "it has claimed partitions, and reads, matches and delivers",

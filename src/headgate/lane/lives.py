@@ -48,8 +48,8 @@ class Lives:
         try:
             await lane.run()
         except Exception:
-            # Whoever started it hears of it only while the window is open; afterwards this is the
-            # only trace.
+            # The router hears of it only while the window is open; afterwards this is the only
+            # trace.
             log.exception(LogLine.UNEXPECTED)
         finally:
             await close()

@@ -2,9 +2,9 @@
 newer has.
 
 It claims nothing before it has the subscriptions: as the coordinator tells it to or, while that is
-away, where lanes that are gone have left off (subscriptions/start_unheard.py). Whoever finds out
-afterwards that a partition is somebody else's, a gateway, a store, the coordinator or a proof, it
-leaves the lane in the same way, and the lane ends when it has none left.
+away, where lanes that are gone have left off (subscriptions/start_unheard.py). When it turns out
+afterwards that another lane has a partition, from a gateway, a store, the coordinator or a proof,
+the partition leaves the lane in the same way, and the lane ends when it has none left.
 
 Invariants: partitions are added once, before anything is read, so one that was let go of never
 comes back; what the lane holds is in its notes from the moment on that it does.
@@ -45,7 +45,8 @@ log = structlog.get_logger()
 
 
 class LeftBehind(HeadgateError):
-    """Whoever read a partition of this lane's is dead, and only a lane that starts can take it."""
+    """The lane that read a partition which is planned for this one is dead, and only a lane that
+    starts can take it."""
 
 
 class Tenure:
@@ -121,9 +122,9 @@ class Tenure:
             await self._say_claimed(session)
 
     async def _may_begin(self, session: ControlSession) -> bool:
-        """Whether the subscriptions are there, and the gateways to deliver to, and whoever sent
-        them; waits a while for that. The store of letters must be there, too: until it has said
-        what is parked nothing is read, and whoever holds the partitions goes on without."""
+        """Whether the subscriptions are there, the gateways to deliver to, and the coordinator that
+        sent them; waits a while for that. The store of letters must be there, too: until it has
+        said what is parked nothing is read, and the lane that holds the partitions goes on."""
         if not await self._dispatcher.store_answers(self._planned):
             return False
         with contextlib.suppress(TimeoutError):
@@ -155,7 +156,7 @@ class Tenure:
         may: Callable[[], Awaitable[bool]],
         after: Mapping[PartitionRef, frozenset[Fence]] | None = None,
     ) -> None:
-        """All at once for whoever looks: what is adopted from then on is late for all of them."""
+        """All at once: what is adopted from then on is late for all of them."""
         assert self._hearing.is_told, "its predecessor goes on until it has the subscriptions"
         claimed = await self._claiming.claimed(owners, may=may, after=after)
         self._grip.take(claimed)
@@ -173,8 +174,8 @@ class Tenure:
         self._proof = self._crew.start("proof", self._prove(session, asked_ms=asked_ms))
 
     async def _prove(self, session: ControlSession, *, asked_ms: int = 0) -> None:
-        """Show that nobody newer holds what the lane reads, and say so: whoever claimed it unheard
-        counts, not who is heard first."""
+        """Show that no newer lane holds what this one reads, and say so: a lane that claimed it
+        unheard counts, not the one that is heard first."""
         hearing, stream = self._hearing, self._hearing.stream
         lost = await self._claiming.lost(
             self._holding.partitions.values(), may=lambda: hearing.is_same(session, stream)
@@ -195,7 +196,8 @@ class Tenure:
             await session.send(self._reporting.report(unclaimed=failed))
 
     async def look_after(self, session: ControlSession) -> None:
-        """Whoever holds the rest of what was planned may die while the coordinator is away."""
+        """The lane that holds the rest of what was planned may die while the coordinator is
+        away."""
         course = self._course
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
@@ -248,7 +250,7 @@ class Tenure:
 
     def end_without_a_window(self) -> None:
         """A window that is over leaves a lane nothing to wait for that has, and will get, nothing:
-        whoever held what it wanted still does."""
+        the lanes that held what it wanted still do."""
         is_over = self._course.window.state is Window.OVER
         if is_over and (self._course.hold.state is Hold.RESTING or not self.may_hold):
             self._course.end(self._course.reason)

@@ -1,8 +1,8 @@
-"""What a lane remembers of its attempts to deliver, for whoever asks why a record (didn't) arrive.
+"""What a lane remembers of its attempts to deliver, to explain why a record did or didn't arrive.
 
-One ring for all lanes of a process, since windows are short and people ask later. Whoever delivers
-says what came of a batch with one call, and pays for one append: the documents aren't kept.
-Invariant: nothing is ever decided by it.
+One ring for all lanes of a process, since windows are short and people ask later. The sender says
+how a batch ended with one call, and pays for one append: the documents aren't kept. Invariant:
+nothing is ever decided by it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class LaneEvidence:
         weight = len(places) + sum([len(place[3]) for place in places])
         self._ring.add((gateway_id, places, outcomes, error), weight, self._now_ms())
 
-    # --- whoever asks ----------------------------------------------------------------------------
+    # --- for those who ask -----------------------------------------------------------------------
 
     @property
     def since_ms(self) -> int:

@@ -38,7 +38,7 @@ class Ledger:
     def settled(self, delivery: Delivery, outcome: Outcome) -> None:
         partition = self._holding.partitions.get(ref_of(delivery))
         if partition is None:
-            return  # whoever has it now delivers it again
+            return  # the lane that has it now delivers it again
         if outcome == "acknowledged" and not delivery.lost_from:
             self.delivered += 1
             self.routing.took(self._wall_s() - delivery.time_ms / 1_000)

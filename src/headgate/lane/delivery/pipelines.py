@@ -172,8 +172,8 @@ class Dispatcher:
         return behind
 
     def fall_behind(self, ref: PartitionRef, gateway_ids: Iterable[str]) -> None:
-        """What comes of `ref` is newer than what is parked of others for these gateways: it is
-        parked there, too."""
+        """For these gateways, older records are parked of other partitions that may have the same
+        keys: new deliveries of `ref` are parked there, too."""
         for gateway_id in gateway_ids:
             self._pipeline(gateway_id).fall_behind(ref)
 

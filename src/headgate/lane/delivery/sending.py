@@ -1,7 +1,7 @@
-"""Sends batches to one gateway, whoever has them to send, and measures how long that takes.
+"""Sends batches to one gateway, new deliveries and letters alike, and measures how long that takes.
 
-A failure is said to the outbound here, and to those who asked for what was in it. Invariant: a
-batch goes to the process that is known to be the gateway now, under the lane's fence.
+A failure is told to the outbound here, and to the operators who wanted deliveries in it. Invariant:
+a batch goes to the process that is known to be the gateway now, under the lane's fence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one pipeline sets aside, whoever found out that it has to be: a letter is made of it.
+"""Sets aside what one pipeline can't deliver now: a letter is made of it.
 
 Invariant: it is handed to the writer of letters in the same breath as it leaves the memory of the
 outbound, so a letter is never missed by who waits for those that were set aside so far.

@@ -1,5 +1,5 @@
-"""Where everything that delivers says what came of it: one way, from the pipelines to the lane,
-which acts upon it afterwards. Neither call ends in whoever made it."""
+"""Where everything that delivers says how it ended: one way, from the pipelines to the lane, which
+acts upon it afterwards. Neither call goes back into its caller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.model.event import PartitionRef
 
 class Sink(Protocol):
     def settled(self, delivery: Delivery, outcome: Outcome) -> None:
-        """A part of a record is through, in a letter, or nobody's."""
+        """A part of a record is delivered, in a letter, or released."""
 
     def overtaken(self, ref: PartitionRef, reason: str) -> None:
         """Somebody newer has `ref`, which isn't held from now on."""

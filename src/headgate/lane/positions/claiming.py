@@ -1,9 +1,9 @@
 """How a lane takes the positions of its partitions, and shows again that they are its own.
 
-Invariants: what is about to be claimed is noted before (`Claims`), so that whoever goes on when
-this process is dead knows that it may have been. With the coordinator, a claim is begun only when
-that has just said, on the stream on which the subscriptions came, that it hears this lane: one of
-which nobody hears doesn't count, and others are told "subscribed" without its word.
+Invariants: what is about to be claimed is noted before (`Claims`), so that a successor knows, when
+this process is dead, that it may have been claimed. With the coordinator, a claim is begun only
+when that has just said, on the stream on which the subscriptions came, that it hears this lane: one
+of which nobody hears doesn't count, and others are told "subscribed" without its word.
 
 A position that can't be had keeps nobody from the others: where the store answers for one of them,
 the lane does without it after a moment, and the coordinator hears of it, which gives it out anew

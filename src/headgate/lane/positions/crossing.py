@@ -1,11 +1,11 @@
 """How a lane goes on behind a repartition: a record waits until all before it that may have its key
-is settled (decide.log.lineage), in whichever lane that is.
+is settled (decide.log.lineage), in this lane or another.
 
 Settled is what the store of positions says, because a lane that starts anew begins there: what one
 has only in memory may come again. So a lane saves at once where it has settled the last record of a
-former version, and says so; whoever waits looks into the store, a few times a second and only while
-it waits. What counts as settled may be parked for a gateway, in the order. Then what comes behind
-it is parked there too, and sent when that is through (redriving.py).
+former version, and says so; a lane that waits looks into the store, a few times a second and only
+while it waits. What counts as settled may be parked for a gateway, in the order. Then what comes
+behind it is parked there too, and sent when that is through (redriving.py).
 
 A lane that hears of a version from its records alone waits until the coordinator says that every
 gateway knows it: their subscribers keep the order by themselves from there on.
@@ -177,6 +177,6 @@ class Crossing:
         if any(settled.get(ref, NOTHING).up_to(again=again) < last for ref, last in before.items()):
             return
         behind = await self._dispatcher.gateways_behind(before)
-        # In one go: whoever finds no letters of it asks for what is older than this version.
+        # In one go: code that finds no letters of it asks for what is older than this version.
         partition.order.version = version
         self._dispatcher.fall_behind(partition.ref, behind)

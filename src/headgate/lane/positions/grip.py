@@ -1,8 +1,8 @@
 """A lane's grip on its partitions: the one place that changes which of them it holds.
 
-The lane takes them and lets go of them (tenure.py). Whoever delivers, saves or writes letters finds
-out in the middle of something that somebody newer has one: it says so here and goes on. The lane
-acts upon it afterwards, on a task of its own, so nobody is called back.
+The lane takes them and lets go of them (tenure.py). The code that delivers, saves or writes letters
+finds out in the middle of something that a newer lane has one: it says so here and goes on. The
+lane acts upon it afterwards, on a task of its own, so nobody is called back.
 
 Invariants: from the moment it is said the partition isn't held, so nothing of it is sent, saved or
 written any more; each is said to the lane once, so what waits is bounded by what the lane held.
@@ -72,7 +72,7 @@ class Grip:
     async def next(self) -> Overtaken:
         return await self._said.get()
 
-    # --- by whoever finds out --------------------------------------------------------------------
+    # --- by the code that finds out --------------------------------------------------------------
 
     def overtaken(self, ref: PartitionRef, reason: str) -> None:
         """Somebody newer has `ref`; nothing where that is known."""

@@ -56,7 +56,7 @@ class HandingOff:
         settings = self._settings
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.flush_timeout_s):
-                # Or whoever takes it has to wait for the lease.
+                # Or the successor has to wait for the lease.
                 await self._hearing.life.reaches(Standing.PROVED)
         for partition in leaving:
             partition.leave()

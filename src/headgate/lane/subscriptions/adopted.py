@@ -7,9 +7,9 @@ keep a lane from its records, nor one large one from hearing that its window has
 Invariant: the index is swapped whole, between two reads; an older revision changes nothing, and a
 snapshot counts only with its last part. For a subscription that came while the lane was reading it
 is known how far the lane had read by then: a gateway that gets a record of it must look into the
-log for earlier ones. Nothing that came before a hello is taken up after it: whoever answers that
-hello counts from what it said. Whatever is taken up was noted before, for whoever goes on when this
-process is dead and the coordinator away.
+log for earlier ones. Nothing that came before a hello is taken up after it: the coordinator that
+answers it counts from what the hello said. Whatever is taken up was noted before, for a successor
+that goes on when this process is dead and the coordinator away.
 """
 
 from __future__ import annotations

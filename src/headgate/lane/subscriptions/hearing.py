@@ -1,7 +1,7 @@
 """What the coordinator knows of a lane on the present stream, and whether it hears it.
 
-A stream may break and another take its place between any two awaits. So whoever relies on what was
-said remembers the number of the stream on which it was.
+A stream may break and another take its place between any two awaits. So code that relies on what
+was said remembers the number of the stream on which it was.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a lane that isn't told its subscriptions begins all the same, or says why it can't.
 
-A lane claims a position only once it has its subscriptions: until then whoever held it goes on.
+A lane claims a position only once it has its subscriptions: until then the former holder goes on.
 Usually the coordinator tells them. While that is away, what a predecessor has noted will do, but
 only where that one is gone and nobody has claimed the position since (decide/lane/notes.py says why
 that is complete). Each partition is looked at by itself: what a lane that lives holds is left to
