@@ -211,6 +211,7 @@ def about(seq: int, *subscriptions: str) -> Delivery:
 async def test_everybody_else_has_a_turn_between_two_broadcasts_whose_filters_take_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Also where those are asked who came meanwhile."""
     machine, match = ScriptedMachine(), MatchIndex.match
 
     def costly(self: MatchIndex, record: Record, document: object) -> Matched:
@@ -220,6 +221,7 @@ async def test_everybody_else_has_a_turn_between_two_broadcasts_whose_filters_ta
     monkeypatch.setattr(MatchIndex, "match", costly)
     broadcasts = Broadcasts(lambda: [Subscription("s", NODE, TOPIC, "n == 1")], machine)
     deliveries = tuple(about(seq) for seq in range(1, 21))
+    coming = ["comes", "comes later"]
     with broadcasts.looking(DeliveryBatch(NODE, 1, 0, deliveries)) as looking:
         asking = asyncio.create_task(looking.look())
         longest_s, before_s = 0.0, machine.monotonic_s()
@@ -227,17 +229,22 @@ async def test_everybody_else_has_a_turn_between_two_broadcasts_whose_filters_ta
             await asyncio.sleep(0)
             now_s = machine.monotonic_s()
             longest_s, before_s = max(longest_s, now_s - before_s), now_s
+            if coming and now_s > 10 * COSTLY_S * (3 - len(coming)):
+                broadcasts.came(Subscription(coming.pop(0), NODE, TOPIC, "n == 1"))
         wanted = [looking.addressed(n).subscriptions for n in range(20)]
-    assert wanted == [("s",)] * 20
+        longest_s = max(longest_s, machine.monotonic_s() - before_s)
+    assert wanted == [("s", "comes", "comes later")] * 20
     assert COSTLY_S <= longest_s < 2 * COSTLY_S
 
 
-def test_who_comes_and_goes_while_others_are_asked_counts() -> None:
+async def test_who_comes_and_goes_while_others_are_asked_counts() -> None:
     here = [Subscription(name, NODE, TOPIC, "n == 1") for name in ("stays", "goes", "changes")]
     broadcasts = Broadcasts(lambda: here, ScriptedMachine())
+    broadcasts._now_s = map(float, count()).__next__  # everybody has a turn after each
     asked = (about(7), about(8, "stays"))
     with broadcasts.looking(DeliveryBatch(NODE, 1, 0, asked)) as looking:
-        at_once(looking.look())
+        asking = asyncio.create_task(looking.look())
+        await asyncio.sleep(0)
         broadcasts.went("goes")
         broadcasts.came(Subscription("comes", NODE, TOPIC, "n == 1"))
         broadcasts.came(Subscription("wants others", NODE, TOPIC, "n == 2"))
@@ -245,13 +252,23 @@ def test_who_comes_and_goes_while_others_are_asked_counts() -> None:
         broadcasts.went("comes and goes")
         broadcasts.went("changes")
         broadcasts.came(Subscription("changes", NODE, TOPIC, "n == 2"))
+        for _ in range(2):
+            await asyncio.sleep(0)  # the newcomers are asked, the first time
+        broadcasts.came(Subscription("changes once more", NODE, TOPIC, "n == 1"))
+        broadcasts.went("comes")
+        broadcasts.came(Subscription("comes", NODE, TOPIC, "n == 1"))
+        await asking
         found = [looking.addressed(number) for number in range(2)]
-    assert [set(one.subscriptions) for one in found] == [{"stays", "comes"}] * 2
+    wanted = {"stays", "comes", "changes once more"}
+    assert [set(one.subscriptions) for one in found] == [wanted] * 2
+    assert [len(one.subscriptions) for one in found] == [3, 3]
     assert dict(zip(found[1].subscriptions, found[1].since, strict=True)) == {
         "stays": 0,
         "comes": 7,
+        "changes once more": 7,
     }
-    assert set(addressed(broadcasts, about(9)).subscriptions) == {"stays", "comes"}
+    broadcasts._now_s = ScriptedMachine().monotonic_s
+    assert set(addressed(broadcasts, about(9)).subscriptions) == wanted
 
 
 async def test_who_comes_while_a_broadcast_is_looked_at_gets_it_with_what_was_before(
@@ -260,16 +277,15 @@ async def test_who_comes_while_a_broadcast_is_looked_at_gets_it_with_what_was_be
     """It hears of nothing twice and misses nothing, though the lane knew nobody here."""
     first = await world.websocket(where="n > 0")
     await first.next()
-    monkeypatch.setattr(world.gateway._subscriptions.broadcasts, "_now_s", count().__next__)
     begun, goes_on = asyncio.Event(), asyncio.Event()
-    look = Looking.look
+    ask = Looking._ask
 
-    async def slowly(self: Looking) -> None:
-        await look(self)
+    async def slowly(self: Looking, *about: Any) -> None:
+        await ask(self, *about)
         begun.set()
         await goes_on.wait()
 
-    monkeypatch.setattr(Looking, "look", slowly)
+    monkeypatch.setattr(Looking, "_ask", slowly)
     delivering = asyncio.create_task(broadcast(world, {"n": 1}, {"n": 2}))
     await begun.wait()
     second = await world.websocket(where="n > 1", from_="earliest")

@@ -4,14 +4,15 @@ The gateway's own subscriptions are indexed as a lane's are; the index is built 
 delivery comes, and brought up to date before each batch, so where nothing is broadcast it costs
 nothing. What filters and documents made for it take may be a second per record: everybody else at
 this gateway has a turn in between. Invariant: the answer is for the subscriptions that are here at
-the moment in which it is used, also for those that came while others were asked. A lane that
-waits no longer sends its batch again: then nobody is asked for the former one any more.
+the moment in which it is used: those that came while others were asked are asked after them, in
+turns as well. A lane that waits no longer sends its batch again: then nobody is asked for the
+former one any more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -89,19 +90,18 @@ class Looking:
         """Its sender has sent it again, so nobody waits for the answer to this one."""
         self._index = index
         self._pace = pace
-        self._found: list[list[str]] = []
+        self._found: list[list[str]] = [[] for _ in batch.deliveries]
         """By the place in the batch, with nothing for what is no broadcast."""
         self._came: dict[str, Subscription] = {}
+        """Who is still to be asked, because they weren't here when the others were."""
         self._gone: set[str] = set()
-        self._index_of_came: MatchIndex | None = None
 
     def came(self, subscription: Subscription) -> None:
         self._came[subscription.id] = subscription
-        self._index_of_came = None
+        self._gone.discard(subscription.id)
 
     def went(self, subscription_id: str) -> None:
         self._came.pop(subscription_id, None)
-        self._index_of_came = None
         self._gone.add(subscription_id)
 
     def comes_after(self, former: Looking) -> bool:
@@ -110,10 +110,20 @@ class Looking:
         return is_of_its_sender and not self._records.isdisjoint(former._records)
 
     async def look(self) -> None:
-        """Ask who wants each delivery; raises NotNow when nobody waits for that any more."""
+        """Ask who wants each delivery, and then those who came meanwhile, until nobody did; raises
+        NotNow when nobody waits for that any more."""
         self._pace.begin()
-        for delivery in self._deliveries:
-            self._found.append(_wanted_by(self._index, delivery) if delivery.broadcast else [])
+        await self._ask(self._index, ())
+        while self._came:
+            came, self._came = self._came, {}
+            await self._ask(MatchIndex.of(came.values()), came)
+
+    async def _ask(self, index: MatchIndex, anew: Container[str]) -> None:
+        """What those said before who are asked `anew` doesn't count any more."""
+        for number, delivery in enumerate(self._deliveries):
+            if delivery.broadcast:
+                before = [name for name in self._found[number] if name not in anew]
+                self._found[number] = before + _wanted_by(index, delivery)
             if self._pace.is_over():
                 await asyncio.sleep(0)
                 self._pace.begin()
@@ -121,16 +131,14 @@ class Looking:
                     raise errors.NotNow("its sender has sent it again")
 
     def addressed(self, number: int) -> Delivery:
-        """The delivery of that number in the batch, for all here who want it.
+        """The delivery of that number in the batch, for all here who want it; to be asked for in
+        the moment in which `look` is over.
 
         What its lane didn't know of counts as not read for up to there: the log is looked into.
         """
-        found, delivery = self._found[number], self._deliveries[number]
-        if self._came or self._gone:
-            found = [name for name in found if name not in self._came and name not in self._gone]
-            if self._index_of_came is None:
-                self._index_of_came = MatchIndex.of(self._came.values())
-            found += _wanted_by(self._index_of_came, delivery)
+        assert not self._came, "they are asked first"
+        delivery = self._deliveries[number]
+        found = [name for name in self._found[number] if name not in self._gone]
         unknown = tuple(name for name in found if name not in delivery.subscriptions)
         if not unknown:
             return delivery
