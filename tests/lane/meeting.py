@@ -22,7 +22,7 @@ import logging
 import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -309,7 +309,9 @@ class Network(FakeGateways):
             answer = gateway.deliveries.take(read_batch(lines))
             if isinstance(answer, DeliveryAnswer):
                 return answer
+            assert isinstance(answer, Coroutine)
             looking = gateway.crew.start("looking", self._slowly(answer), awaited=True)
+            looking.add_done_callback(lambda _: answer.close())  # it may end before it has begun
             await asyncio.wait([looking])  # it goes on when the lane waits no longer
             gateway.answers()
             return looking.result()
