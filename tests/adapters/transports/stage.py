@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -78,7 +78,7 @@ class Way:
         )
 
 
-Accepting = Callable[[Batch], DeliveryAnswer]
+Accepting = Callable[[Batch], DeliveryAnswer | Awaitable[DeliveryAnswer]]
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -12,12 +13,20 @@ from nats.aio.client import Client
 from headgate import errors
 from headgate.adapters.delivery_wire import encode_batch, encode_lines
 from headgate.adapters.listeners import ListenerOptions, NatsListener
+from headgate.adapters.nats import delivery as nats_delivery
 from headgate.adapters.processes import free_port
 from headgate.adapters.transports import Transports
-from headgate.model.delivery import DeliveryBatch
-from tests.adapters.transports.stage import GATEWAY, TIMEOUT_S, Book, batch, delivery
+from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch
+from tests.adapters.transports.stage import (
+    GATEWAY,
+    TIMEOUT_S,
+    Accepting,
+    Book,
+    batch,
+    delivery,
+)
 from tests.servers.nats import Nats
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, until
 
 NATS_DEFAULT_MAX_PAYLOAD = 1024 * 1024
 
@@ -29,9 +38,9 @@ def own_nats() -> Iterator[Nats]:
         yield server
 
 
-def listener(server: Nats, book: Book, *, incarnation: str = "1") -> NatsListener:
+def listener(server: Nats, accept: Accepting, *, incarnation: str = "1") -> NatsListener:
     options = ListenerOptions(protocol="nats", nats=server.url)
-    return NatsListener(options, GATEWAY, book, incarnation=incarnation)
+    return NatsListener(options, GATEWAY, accept, incarnation=incarnation)
 
 
 async def test_a_second_process_of_the_same_name_gets_nothing_that_is_for_the_first(
@@ -87,6 +96,46 @@ async def test_deliveries_go_on_by_themselves_after_a_restart_of_the_server(
     await receiving.stop(1.0)
     assert taken == list(range(1, len(taken) + 1))
     assert set(taken) <= {one.seq for one in book.deliveries}
+
+
+def _are(begun: list[int], expected: int) -> bool:
+    return len(begun) >= expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "most", "at_once"),
+    [
+        pytest.param("ANSWERING_MAX", 3, 3, id="by their number"),
+        pytest.param("ANSWERING_BYTES", 1, 1, id="by their size"),
+    ],
+)
+async def test_so_many_are_answered_at_a_time_and_begun_with_in_their_order(
+    nats: Nats, monkeypatch: pytest.MonkeyPatch, setting: str, most: int, at_once: int
+) -> None:
+    monkeypatch.setattr(nats_delivery, setting, most)
+    begun: list[int] = []
+    goes_on = asyncio.Semaphore(0)
+
+    async def slowly(found: Batch) -> DeliveryAnswer:
+        begun.append(found.deliveries[0].seq)
+        await goes_on.acquire()
+        return Book()(found)
+
+    receiving = listener(nats, slowly)
+    url = await receiving.start()
+    lanes = Transports("lanes-1", nats=nats.url)
+    calls = [
+        asyncio.create_task(lanes.deliver(url, batch(delivery(seq)), timeout_s=WAIT_S))
+        for seq in range(1, 9)
+    ]
+    for answered in range(8):
+        expected = min(8, at_once + answered)
+        await until(partial(_are, begun, expected))
+        assert begun == [*range(1, expected + 1)]
+        goes_on.release()
+        await asyncio.wait(calls[: answered + 1])
+    await lanes.close()
+    await receiving.stop(1.0)
 
 
 async def test_while_the_server_is_away_nothing_waits_for_the_timeout(own_nats: Nats) -> None:

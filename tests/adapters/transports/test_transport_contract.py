@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 import time
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -163,6 +164,33 @@ async def test_answers_of_concurrent_batches_are_not_mixed_up(
         )
     )
     assert [answer.fill * 8 for answer in answers] == sizes
+
+
+async def test_a_batch_that_takes_long_holds_no_other(
+    listen: Listen, lanes: DeliveryTransport
+) -> None:
+    """As where a gateway has to look whom it is for."""
+    book, begun, goes_on = Book(), asyncio.Event(), asyncio.Event()
+
+    async def slowly(found: Batch) -> DeliveryAnswer:
+        begun.set()
+        await goes_on.wait()
+        return book(found)
+
+    def accept(found: Batch) -> DeliveryAnswer | Awaitable[DeliveryAnswer]:
+        return slowly(found) if len(found.deliveries) == 2 else book(found)
+
+    _, url = await listen(accept)
+    long = asyncio.create_task(
+        lanes.deliver(url, batch(delivery(1), delivery(2)), timeout_s=2 * WAIT_S)
+    )
+    await begun.wait()
+    other = asyncio.create_task(lanes.deliver(url, batch(delivery(3)), timeout_s=2 * WAIT_S))
+    await asyncio.wait([other], timeout=TIMEOUT_S / 2)
+    goes_on.set()
+    assert (await long).verdicts == ("accepted", "accepted")
+    await other
+    assert [one.seq for one in book.deliveries] == [3, 1, 2]
 
 
 async def test_what_is_prepared_is_what_arrives_unless_something_else_is_sent(

@@ -7,6 +7,7 @@ the server passes on in one message is sent in parts, one after the other, so th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 
@@ -47,6 +48,10 @@ QUEUE = "gateway"
 """Shared by the listeners of a subject, should there ever be two: one of them gets a batch, never
 both."""
 AGAIN_AFTER_S = 1.0
+ANSWERING_MAX = 1_000
+"""Batches that are answered at a time, as over HTTP/2; the others wait outside."""
+ANSWERING_BYTES = 128 * 1024 * 1024
+"""What they have, about; as much as the library keeps of those that wait."""
 START_TIMEOUT_S = 10.0
 HEADERS_BYTES = 64
 """What NATS counts of a message's headers besides their names and values, generously."""
@@ -215,7 +220,8 @@ def _behind(seq: int | None, delivery: Delivery) -> Delivery:
 
 
 class NatsDeliveryServer:
-    """A gateway's end: one subject, answered for as long as it runs, whatever NATS does."""
+    """A gateway's end: one subject, answered for as long as it runs, whatever NATS does. Batches
+    are begun with in the order in which they come; one that takes long holds no other."""
 
     def __init__(
         self,
@@ -237,6 +243,9 @@ class NatsDeliveryServer:
         self._client: Client | None = None
         self._closed = asyncio.Event()
         self._crew = Crew("nats")
+        self._answering: set[asyncio.Task[None]] = set()
+        self._answering_bytes = 0
+        self._room = asyncio.Event()
 
     async def start(self, subject: str, on_lost: Callable[[HeadgateError], None]) -> str:
         """Returns the address once NATS passes batches on. `on_lost` is told why the connection
@@ -289,14 +298,36 @@ class NatsDeliveryServer:
         )
 
     async def _answer(self, message: Msg) -> None:
+        """The library waits for one to return before it calls for the next: what becomes of a batch
+        may take long, and is nothing to the others."""
         # Without a reply the sender would learn nothing, so it isn't a delivery.
         if not message.reply:
             return
+        while len(self._answering) >= ANSWERING_MAX or self._answering_bytes >= ANSWERING_BYTES:
+            self._room.clear()
+            await self._room.wait()
+        size_bytes = len(message.data)
+        answering = self._crew.start("answering", self._answered(message))
+        self._answering.add(answering)
+        self._answering_bytes += size_bytes
+        answering.add_done_callback(partial(self._is_answered, size_bytes))
+
+    def _is_answered(self, size_bytes: int, answering: asyncio.Task[None]) -> None:
+        self._answering.discard(answering)
+        self._answering_bytes -= size_bytes
+        self._room.set()
+
+    async def _answered(self, message: Msg) -> None:
+        reply = await self._reply_to(message)
+        # Where the connection has gone meanwhile, the sender learns that by itself.
+        with contextlib.suppress(nats.errors.Error, OSError):
+            await message.respond(reply)
+
+    async def _reply_to(self, message: Msg) -> bytes:
         if self._admit is not None:
             given = message.headers or {}
             try:
                 self._admit(given.get(AUTHORIZATION, ""), given.get(NODE_HEADER, ""))
             except Unauthorized as error:
-                await message.respond(refusal_reply(error))
-                return
-        await message.respond(await reply_to(message.data, self._accept))
+                return refusal_reply(error)
+        return await reply_to(message.data, self._accept)
