@@ -82,12 +82,12 @@ class Holding:
         return {ref: partition.fence for ref, partition in self.partitions.items()}
 
     def fence(self, ref: PartitionRef) -> Fence | None:
-        """Under which fence the lane has `ref`; None once it is somebody else's."""
+        """Under which fence the lane has `ref`; None once it is another lane's."""
         partition = self.partitions.get(ref)
         return None if partition is None else partition.fence
 
     def read_seq(self, ref: PartitionRef) -> int:
-        """How far the lane has read `ref`, and put what it found; 0 once it is somebody else's."""
+        """How far the lane has read `ref`, and put what it found; 0 once it is another lane's."""
         partition = self.partitions.get(ref)
         return 0 if partition is None else partition.read.seq
 

@@ -140,7 +140,7 @@ class Listening:
             self._crew.start("hand-off", self._hand_off(session, mine))
         else:
             for partition in mine:
-                self._tenure.overtaken(partition.ref, "somebody newer has taken over")
+                self._tenure.overtaken(partition.ref, "a newer lane has taken over")
             self._handing_off.taken(owners)
             self._end_if_handed_off()
 

@@ -13,10 +13,10 @@ under a higher fence, and from then on nothing of the former lane counts. So a c
 no pause, and a coordinator that goes away in the middle of one makes none.
 
 A partition can also leave a lane in the middle of a window: handed off to another router, or taken
-by somebody newer. The lane goes on with the others, and ends when it has none left.
+by a newer lane. The lane goes on with the others, and ends when it has none left.
 
 It must never settle a record that it didn't match against every subscription it had acknowledged,
-and never save under a fence that somebody overtook.
+and never save under a fence that was overtaken.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a lane says when somebody asks about a record: where it is with the partition, what was
-tried, and how it stands with the gateways.
+"""What a lane says to explain a record: where it is with the partition, what was tried, and how it
+stands with the gateways.
 
 Looks at what the others know; nothing is changed by asking.
 """

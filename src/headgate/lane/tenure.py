@@ -1,5 +1,5 @@
-"""How a lane comes to hold its partitions, shows that it still does, and lets go of what somebody
-newer has.
+"""How a lane comes to hold its partitions, shows that it still does, and lets go of what a newer
+lane has.
 
 It claims nothing before it has the subscriptions: as the coordinator tells it to or, while that is
 away, where lanes that are gone have left off (subscriptions/start_unheard.py). When it turns out
@@ -111,7 +111,7 @@ class Tenure:
         if holding.partitions:
             self._grip.leave_to_others(self._claiming.failed)
         if holding.gone >= set(self._planned):
-            self._course.end("somebody newer has taken over")
+            self._course.end("a newer lane has taken over")
         elif holding.partitions and hearing.is_same(session, stream):
             await self._say_claimed(session)
         elif holding.partitions:
@@ -183,7 +183,7 @@ class Tenure:
         if lost is None:
             return  # the next stream begins with another proof
         for ref in lost:
-            self.overtaken(ref, "somebody newer has taken over")
+            self.overtaken(ref, "a newer lane has taken over")
         for ref in self._claiming.failed:
             self.overtaken(ref, "its position can't be read, so nobody knows whose it is")
         if self._holding.partitions or self._claiming.failed:
@@ -220,7 +220,7 @@ class Tenure:
             self._leave(*await self._grip.next())
 
     def overtaken(self, ref: PartitionRef, reason: str) -> None:
-        """The lane itself has found out that somebody newer has `ref`, or may have."""
+        """The lane itself has found out that a newer one has `ref`, or may have."""
         if self._grip.let_go(ref):
             self._leave(ref, reason)
         elif not self._holding.partitions:
@@ -241,7 +241,7 @@ class Tenure:
         self._course.end(reason)
 
     def _leave(self, ref: PartitionRef, reason: str) -> None:
-        """`ref` isn't held any more, because somebody newer has it."""
+        """`ref` isn't held any more, because a newer lane has it."""
         log.info(LogLine.FENCED, partition=str(ref), error=reason)
         self._dispatcher.drop(ref)
         self.note_held()

@@ -6,7 +6,7 @@ looked for beside that, and sent in turn with what is live, which never waits fo
 
 A delivery leaves a pipeline in one of four ways: the gateway gave a verdict that settles it, it was
 written down as a letter, every subscription it was meant for has ended or moved to another gateway
-(which reads the log from the subscriber's position on), or its partition is somebody else's, who
+(which reads the log from the subscriber's position on), or its partition is another lane's, which
 delivers it. One that falls apart leaves so part by part.
 
 Invariant: nothing is sent before every dead letter of something older of its partition is written.
@@ -145,7 +145,7 @@ class GatewayPipeline:
         return await answer
 
     def drop(self, ref: PartitionRef) -> None:
-        """The partition is somebody else's."""
+        """The partition is another lane's."""
         self._sending.drop(ref)
         self._wake.set()
 

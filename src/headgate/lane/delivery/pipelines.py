@@ -178,7 +178,7 @@ class Dispatcher:
             self._pipeline(gateway_id).fall_behind(ref)
 
     def drop(self, ref: PartitionRef) -> None:
-        """The partition is somebody else's."""
+        """The partition is another lane's."""
         for pipeline in self._pipelines.values():
             pipeline.drop(ref)
         self._ledger.progress.set()

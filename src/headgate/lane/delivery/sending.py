@@ -90,7 +90,7 @@ class Sending:
         return answer
 
     def drop(self, ref: PartitionRef) -> None:
-        """The partition is somebody else's: nothing of it is sent."""
+        """The partition is another lane's: nothing of it is sent."""
         self._asked.give_up(self._outbound.drop(ref))
 
     def pace_s(self, now_s: float) -> float:

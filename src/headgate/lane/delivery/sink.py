@@ -20,7 +20,7 @@ class Sink(Protocol):
 
 
 def let_go(sink: Sink, error: Fenced) -> None:
-    """A store has seen somebody newer."""
+    """A store has seen a newer lane."""
     topic, partition = error.details["topic"], error.details["partition"]
     assert isinstance(topic, str)
     assert isinstance(partition, int)

@@ -62,7 +62,7 @@ class Claiming:
         self.is_open = False
         """Whether something may have been claimed that `claimed` has not returned."""
         self.fenced: set[PartitionRef] = set()
-        """What somebody newer held the last time."""
+        """The partitions that newer lanes held the last time."""
         self.failed: dict[PartitionRef, Owner] = {}
         """What couldn't be claimed for a moment, so far or the last time: it may be this lane's all
         the same, which doesn't read it."""
@@ -147,7 +147,7 @@ class Claiming:
     async def lost(
         self, held: Iterable[SourcePartition], *, may: Callable[[], bool]
     ) -> list[PartitionRef] | None:
-        """Which of those that are `held` somebody newer has claimed since; None when it `may` not
+        """Which of those that are `held` a newer lane has claimed since; None when it `may` not
         be asked any more. What can't be told of has `failed`, where the store tells of others, or
         that what it has is no position."""
         look = _Look(may)

@@ -1,7 +1,7 @@
 """A lane's grip on its partitions: the one place that changes which of them it holds.
 
 The lane takes them and lets go of them (tenure.py). The code that delivers, saves or writes letters
-finds out in the middle of something that a newer lane has one: it says so here and goes on. The
+finds out in the middle of its work that a newer lane has one: it says so here and goes on. The
 lane acts upon it afterwards, on a task of its own, so nobody is called back.
 
 Invariants: from the moment it is said the partition isn't held, so nothing of it is sent, saved or
@@ -55,7 +55,7 @@ class Grip:
         self._gone.update(refs)
 
     def let_go(self, ref: PartitionRef) -> bool:
-        """It is somebody else's from now on; False where it was before."""
+        """It is another lane's from now on; False where it was before."""
         partition = self._partitions.pop(ref, None)
         if partition is None:
             return False

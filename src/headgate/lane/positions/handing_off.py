@@ -43,7 +43,7 @@ class HandingOff:
         self._saving = saving
         self.released: list[Owner] = []
         self._taken: set[Owner] = set()
-        """What the coordinator has said to be somebody else's."""
+        """What the coordinator has said to be another lane's."""
 
     def asked_for(self, owners: Iterable[Owner]) -> list[SourcePartition]:
         """Those of `owners` that the lane still has as such."""
@@ -76,11 +76,11 @@ class HandingOff:
         log.info(LogLine.HANDED_OFF, partitions=[str(owner.ref) for owner in gone])
 
     def taken(self, owners: Iterable[Owner]) -> None:
-        """The coordinator says that these are somebody else's."""
+        """The coordinator says that these are another lane's."""
         self._taken.update(owners)
 
     def unheard(self, topology: Topology) -> list[PartitionRef]:
-        """What this lane has handed off, and the coordinator hasn't said to be somebody else's."""
+        """What this lane has handed off, and the coordinator hasn't said to be another lane's."""
         sources, taken = topology.sources, self._taken
         return [one.ref for one in self.released if one in sources and one not in taken]
 

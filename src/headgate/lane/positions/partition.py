@@ -57,7 +57,7 @@ class SourcePartition:
         self._leaving = False
         self._failure, self._saved_failure = "", position.stopped
         self._gaps: dict[int, Gap] = {}
-        """Those that somebody has yet to hear of, by their last seq."""
+        """Those that a gateway has yet to hear of, by their last seq."""
         self._settled = asyncio.Event()
         if position.stopped:
             self.stop(position.stopped)
@@ -150,11 +150,11 @@ class SourcePartition:
 
     @property
     def unsettled(self) -> int:
-        """How many records are remembered because somebody must still answer for them."""
+        """How many records are remembered because a gateway must still answer for them."""
         return self._tracker.unsettled
 
     def is_awaited(self, seq: int) -> bool:
-        """Must somebody still answer for the record?"""
+        """Must a gateway still answer for the record?"""
         return self._tracker.awaits(seq)
 
     def settle(self, seq: int, outcome: Outcome) -> int:

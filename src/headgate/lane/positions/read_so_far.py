@@ -38,13 +38,13 @@ class ReadSoFar:
         self.time_ms = 0
         """Time of the last record that was read; 0 before the first one."""
         self.unread_ms = 0
-        """Time of the oldest record that was not read, as far as anybody looked."""
+        """Time of the oldest record that was not read, as of the last look."""
         self.unreadable = ""
         """Why the log couldn't be read the last time, if it couldn't."""
         self.lost_history: HistoryLost | None = None
         """The log was found to end before what was read of it, and has not been moved on since."""
         self._last: Record | None = None
-        """The record at `seq`, where somebody has seen it."""
+        """The record at `seq`, where the lane has seen it."""
         self._sure_until_s = -math.inf
         self._look_at_s = 0.0
         """When to ask again whether the log ends where nothing more is found."""

@@ -1,7 +1,7 @@
 """When a lane saves the positions of its partitions: by time, by count, and when it is told to.
 
 A save that fails is counted and tried again with the next one, and stops nothing. One that is
-refused because somebody newer holds the partition says so to the lane.
+refused because a newer lane holds the partition says so to the lane.
 """
 
 from __future__ import annotations

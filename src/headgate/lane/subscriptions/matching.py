@@ -37,8 +37,8 @@ class Matching:
     def deliveries(
         self, partition: SourcePartition, records: Iterable[Record]
     ) -> Iterator[tuple[Record, dict[str, Delivery]]]:
-        """Each record that concerns somebody, with its delivery per gateway; to be used up without
-        an await."""
+        """Each record that a subscription wants, with its delivery per gateway; to be used up
+        without an await."""
         index, soft_deletes, routes = self._adopted.index, self._soft_deletes, self.routes
         needs_document = index.needs_document(partition.ref.topic) or soft_deletes is not None
         for record in records:

@@ -84,14 +84,14 @@ class StartUnheard:
         return None
 
     def tried(self, left: Left, claimed: Collection[PartitionRef]) -> None:
-        """Of what was left, these could be claimed; the rest somebody has claimed since."""
+        """Of what was left, these could be claimed; the rest other lanes have claimed since."""
         self._outdated |= {r: f for r, f in left.fences.items() if r not in claimed}
         if claimed:
             refs = [str(ref) for ref in claimed]
             log.warning(LogLine.GOES_ON_ALONE, partitions=refs, revision=left.revision)
 
     def _trouble(self, ref: PartitionRef, left: Left) -> str:
-        """Why nobody reads it; empty where somebody does."""
+        """Why no lane reads it; empty where one does."""
         if (pid := left.held.get(ref)) is not None:
             return SILENT.format(pid=pid) if pid else ""
         return OUTDATED if ref in left.fences else UNKNOWN
