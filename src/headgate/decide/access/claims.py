@@ -1,7 +1,7 @@
-"""From what somebody has proved to who they are.
+"""From what a caller has proved to the principal that it is.
 
 Invariant: a name says which kind of credential it came from nowhere else than in `kind`; what a
-claim says wrongly (a grant that is none) makes nobody, instead of somebody with less.
+claim says wrongly (a grant that is none) makes no principal, instead of one with fewer rights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where somebody who looks at a topic goes on: a text that only this module reads and writes.
+"""Where a reader who browses a topic goes on: a text that only this module reads and writes.
 
 Invariant: what comes in is checked like any other input; a cursor that was cut, made up or is of
 another topic is refused with one sentence, and never leads anywhere that its reader couldn't have

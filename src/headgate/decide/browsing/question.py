@@ -1,4 +1,4 @@
-"""What somebody wants to see of a topic, from the parameters of a request.
+"""What a reader wants to see of a topic, from the parameters of a request.
 
 Invariant: whatever can't be understood is refused with one sentence that names the parameter, and
 every bound that a request may choose has one that it can't.

@@ -58,7 +58,8 @@ def connector_type(text: str) -> ConnectorType:
 
 
 def made(body: CreateConnector, *, wall_ms: int) -> Connector:
-    """The connector that somebody asks for; raises InvalidRequest for what can't be read as one."""
+    """The connector that a request asks for; raises InvalidRequest for what can't be read as
+    one."""
     return Connector(
         body.name,
         connector_type(body.type),
@@ -159,7 +160,8 @@ def _is_reference(value: str) -> bool:
 
 
 def begin_at(text: str, *, wall_ms: int) -> str:
-    """Where a connector begins (`Connector.begin_at`), as somebody wrote it; raises InvalidRequest.
+    """Where a connector begins (`Connector.begin_at`), as the request writes it; raises
+    InvalidRequest.
 
     `now`, an instant with its zone, or a position; both may say what they are (`time:`,
     `position:`). What looks like a time and is none, and what looks like nothing, is refused.

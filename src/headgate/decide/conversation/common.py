@@ -276,5 +276,5 @@ class Conversation(Generic[Control, Entry]):
 
     @property
     def failure(self) -> errors.HeadgateError | None:
-        """Why it failed, until somebody has been told."""
+        """Why it failed, until a caller has been told."""
         return self._failure

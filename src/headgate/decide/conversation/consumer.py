@@ -18,7 +18,7 @@ item can be alone in the user's hands.
 
 An acknowledgement of what is owned no more is no mistake and says nothing. One that comes after its
 connection was lost is remembered: when the same item comes again, it counts as processed, unless
-somebody else may have had its target meanwhile.
+another consumer may have had its target meanwhile.
 """
 
 from __future__ import annotations

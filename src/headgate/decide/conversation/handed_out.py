@@ -2,11 +2,11 @@
 
 What a gateway hasn't heard to be processed is given out again, after a lost connection or to the
 next owner. Invariants: what was processed here, before or after the target was lost, isn't handed
-out here again, unless somebody else may have had the target meanwhile: who did may have begun again
-with older events, and what was processed here stands before those, so all that is behind them comes
-again, too. What is remembered is bounded: what is forgotten comes again. What the user works on
-is known as such until it is acknowledged or given back, also when its target was lost and is owned
-again: then it may be there twice, under two epochs, and each is worked on by itself.
+out here again, unless another consumer may have had the target meanwhile: that one may have begun
+again with older events, and what was processed here stands before those, so all that is behind them
+comes again, too. What is remembered is bounded: what is forgotten comes again. What the user works
+on is known as such until it is acknowledged or given back, also when its target was lost and is
+owned again: then it may be there twice, under two epochs, and each is worked on by itself.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Hands:
 
     def assigned(self, target: int, positions: Mapping[int, int], *, epoch: int) -> None:
         """What stands up to `positions` doesn't come again. An epoch between this one and the one
-        under which it was ours last may have been somebody else's."""
+        under which it was ours last may have been another consumer's."""
         if epoch > self._epochs.get(target, epoch) + 1:
             self._forget(target)
         self._epochs[target] = epoch

@@ -450,8 +450,8 @@ class Cluster(State):
 
         Before that it is kept that a position is where an operator wants it, or where nobody misses
         anything: a coordinator that didn't know would put it there again, back from where the new
-        reader has brought it. And before anybody is told "subscribed" while somebody may read on
-        who doesn't know him, it is kept from where that is to be read again.
+        reader has brought it. And before a subscriber is told "subscribed" while a lane may read on
+        that doesn't know it, it is kept from where that partition is to be read again.
         """
         effects = [e for ref, epoch in overtaken for e in self.overtaken(ref, epoch)]
         is_news = False

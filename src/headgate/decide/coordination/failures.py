@@ -40,7 +40,7 @@ class TermFailures:
     def failed(self, reason: str, *, by: Hello | None, ran_s: float, now_s: float) -> float:
         """A term ended by an error; returns how long to wait before the next campaign.
 
-        `by` is who said what it ended with, if anybody did.
+        `by` is the node whose message it ended with, if a message ended it.
         """
         self._in_a_row = self.policy.failures_after(failures=self._in_a_row, ran_s=ran_s)
         if self._in_a_row == 1 or len(self._blamed) > _NAMES_MAX:

@@ -1,4 +1,4 @@
-"""Whether what somebody says can be true at all, before any of it is believed.
+"""Whether what a node says can be true at all, before any of it is believed.
 
 A node may run another version, be told nonsense by its configuration, or have a fault of its own.
 Whatever it says is refused with a sentence for its log, or harms nobody else: no number that the
@@ -77,7 +77,7 @@ _SPEAKERS: Mapping[type[Message], Collection[str]] = {
 
 
 def hello_refusal(state: State, hello: Hello) -> str:
-    """Why nobody can be who `hello` says; empty when somebody can."""
+    """Why no node can be what `hello` says; empty when one can."""
     if not _is_name(hello.node_id):
         return f"a node needs a name of 1 to {NAME_CHARS_MAX} characters; set client_id"
     if not is_weight(hello.weight):
@@ -96,7 +96,7 @@ def hello_refusal(state: State, hello: Hello) -> str:
 
 
 def message_refusal(state: State, role: SessionRole, message: ToCoordinator) -> str:
-    """Why somebody of that role can't mean `message`; empty when it can."""
+    """Why a node of that role can't mean `message`; empty when it can."""
     kind = type(message)
     if role not in _SPEAKERS.get(kind, ()):
         return (

@@ -4,7 +4,7 @@ A change too large for one transaction is stored in parts, in the order of the f
 coordinator that stored it may have died or failed in between: so a topic may be gone while its
 moves are still there, and an owner be stored before the node that it is. What is left over is left
 out here, so that a coordinator begins with a state in which every invariant holds; nothing is lost
-by it, because what was cut off was never told to anybody.
+by it, because what was cut off was never announced.
 
 Invariant: what was stored whole comes back as it was, and no epoch is ever forgotten.
 """
@@ -23,8 +23,8 @@ from headgate.model.topology import Move, Owner
 
 
 def fitting(stored: StoredState) -> StoredState:
-    """`stored` without what belongs to nothing that is there. While somebody learns, what is owned
-    may well belong to what nobody has named yet."""
+    """`stored` without what belongs to nothing that is there. While the coordinator learns, what is
+    owned may well belong to what nobody has named yet."""
     topics = {topic.name for topic in stored.topics}
     refs = {ref for topic in stored.topics for ref in topic.all_refs()}
     roles = {node.id: node.role for node in stored.nodes}

@@ -60,7 +60,7 @@ class State:
     sessions: dict[int, tuple[SessionRole, str]] = field(default_factory=dict)
     """Role and node id of every session that isn't a client's."""
     seen_roles: set[str] = field(default_factory=set)
-    """Those of which somebody was ever there."""
+    """Those of which a node was ever there."""
     lanes: Lanes = field(default_factory=Lanes)
     lane_totals: LaneTotals = field(default_factory=LaneTotals)
     window_ends: WindowEnds = field(default_factory=WindowEnds)
@@ -96,8 +96,8 @@ class State:
     """Those of `unfenced` that couldn't be claimed when it was tried, and why: nobody waits for
     them, and nobody reads them."""
     again_from: dict[PartitionRef, int] = field(init=False)
-    """Those of `unclaimed` of which somebody may read on whom nobody can stop or hear, each with
-    where its log ended when that began: others are told "subscribed" all the same, so whatever was
+    """Those of `unclaimed` that a lane may read on which can't be stopped or heard, each with where
+    its log ended when that began: subscribers are told "subscribed" all the same, so whatever was
     settled after it is read again."""
     resets: Resets = field(init=False)
     """Where operators want positions to be."""
@@ -242,7 +242,7 @@ class State:
         return self.logs, self.sources, self.groups.targets, self.intakes
 
     def adoption_floor(self, topic: str) -> int:
-        """The oldest generation by which anybody who is there routes `topic`; 0: nobody does."""
+        """The oldest generation by which an ingest node or client routes `topic`; 0: none does."""
         nodes = [m.generation for m in self.of_role("ingest") if m.session is not None]
         return publishing.floor(topic, self.clients.values(), nodes, self.out)
 

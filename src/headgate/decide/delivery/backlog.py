@@ -28,8 +28,8 @@ class Backlog:
         self.size_bytes = 0
         """Of all documents, on their way included."""
         self._waiting_of: Counter[PartitionRef] | None = None
-        """How much waits of each partition, held or not; counted once somebody asks, until nothing
-        waits that isn't held."""
+        """How much waits of each partition, held or not; counted from the first question on, until
+        nothing waits that isn't held."""
 
     def __len__(self) -> int:
         """All of it, on its way included."""

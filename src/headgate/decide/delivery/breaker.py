@@ -16,7 +16,7 @@ NEVER = float("inf")
 
 
 class Breaker:
-    """`wary`: somebody else has given up on this gateway, so one failure is enough."""
+    """`wary`: another lane has given up on this gateway, so one failure is enough."""
 
     __slots__ = ("_failures", "_opened_s", "_probing", "_threshold", "_timeout_s", "wary")
 

@@ -1,9 +1,9 @@
 """Partitions of which a gateway wants something later, and that wait by themselves until then.
 
-It has no room for what some subscriber is to get again, and takes everything else: so nobody but
-that partition has to wait. Each time of it counts for the partition that didn't go forward at all,
-with a pause that grows; after too many somebody else has to keep what it has. Invariant: of a held
-partition all that waits is here, in its order.
+The gateway has no room for what one of its subscribers is to get again, and takes everything else:
+so no other partition has to wait. Each try after which the partition hasn't moved at all counts,
+and the pause grows; after too many tries what waits is parked. Invariant: of a held partition all
+that waits is here, in its order.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class Outbound:
         self._condition.hurries = hurries
 
     def drop(self, ref: PartitionRef) -> list[Delivery]:
-        """The partition is somebody else's now, and so is all that waits of it; returns what an
+        """The partition is another lane's now, and so is all that waits of it; returns what an
         operator wanted of it, and that won't be tried."""
         self.parked.drop(ref)
         self._backlog.drop(ref)

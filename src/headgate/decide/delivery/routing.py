@@ -6,8 +6,8 @@ gets the delivery, whatever the mode. The mode decides what else happens:
 - direct: nothing.
 - consistent hash: subscribers are sent to the gateway that the ring places them at (see
   gateway_ring), so where a holder is gone, its subscriber is likely there.
-- broadcast: gateways get a copy of every record that anybody wants, `max_fanout` in all (0: all of
-  them), and filter it themselves.
+- broadcast: gateways get a copy of every record that a subscription wants, `max_fanout` in all (0:
+  all of them), and filter it themselves.
 
 Without a route, because the holder isn't there: to where the ring places the subscriber, if there
 is a ring; else a broadcast. Without any gateway the holder is still owed the delivery.

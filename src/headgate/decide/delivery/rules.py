@@ -35,7 +35,7 @@ class DeliveryRules:
         return min(LOOK_AGAIN_S, self.redrive_every_s)
 
     def is_left(self, delivery: Delivery, verdict: Verdict) -> bool:
-        """Whether it came again for somebody who has left since: who comes back reads on from a
-        position, which doesn't bring it, so it becomes a dead letter."""
+        """Whether it came again for subscribers that have left since: one that comes back reads on
+        from a position, which doesn't bring it, so it becomes a dead letter."""
         is_for_somebody = delivery.redelivery and bool(delivery.subscriptions)
         return verdict == "no_subscriber" and is_for_somebody and self.keeps_dead

@@ -2,8 +2,8 @@
 
 A record is taken in `seq` order with the number of gateways that must still answer for it, in one
 part or in several, and is settled when none is left. The position is the highest seq with
-everything up to it settled, so it never passes a record that somebody still waits for; the tally
-moves with it.
+everything up to it settled, so it never passes a record that a gateway must still answer for; the
+tally moves with it.
 
 Invariant: the tally's sum grows by as many records as the position passes.
 """
@@ -23,7 +23,7 @@ _LOST = -1
 
 
 class _Entry:
-    """A record that somebody was asked about, with those after it that nobody was asked about."""
+    """A record that gateways must answer for, with those after it that concern none."""
 
     __slots__ = ("end_seq", "pending", "skipped", "time_ms", "unmatched", "worst")
 
@@ -63,7 +63,7 @@ class SettleTracker:
         return Tally(acknowledged, parked, dead, released, unmatched, skipped)
 
     def take(self, seq: int, *, pending: int, time_ms: int) -> None:
-        """Remember the next record; without anybody pending it is settled already."""
+        """Remember the next record; with no gateway pending it is settled already."""
         if pending:
             entry = self._by_seq[seq] = _Entry(seq, pending, time_ms)
             self._order.append(entry)
@@ -76,8 +76,8 @@ class SettleTracker:
             self._counts[_UNMATCHED] += 1
 
     def pass_unmatched(self, through_seq: int) -> None:
-        """All records after the last one taken, up to `through_seq`, concern nobody. Like taking
-        them one by one without anybody pending, for the time of one."""
+        """All records after the last one taken, up to `through_seq`, concern no gateway. Like
+        taking them one by one with none pending, for the time of one."""
         if self._order:
             entry = self._order[-1]
             entry.unmatched += through_seq - entry.end_seq
@@ -107,7 +107,7 @@ class SettleTracker:
         self._by_seq[seq].pending += parts - 1
 
     def awaits(self, seq: int) -> bool:
-        """Must somebody still answer for `seq`?"""
+        """Must a gateway still answer for `seq`?"""
         return seq in self._by_seq
 
     def settle(self, seq: int, outcome: Outcome) -> None:

@@ -344,7 +344,7 @@ class Feed(Generic[T]):
         return Read(partition, self._positions[partition], limit)
 
     def _left_of_version(self, partition: int) -> int:
-        """How many records may be read before somebody has to ask again what comes first."""
+        """How many records may be read before the reader has to ask again what comes first."""
         if self._lineage is None:
             return UNLIMITED
         position = self._positions[partition]

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 WISHES_MAX = 128
 """Wishes of a partition of which is known how far they were taken; the one that was met longest ago
-is forgotten. Were one forgotten of which something is still parked, for somebody who doesn't read,
-everybody else would get that again with every look at it, and nothing newer."""
+is forgotten. Were one forgotten of which something is still parked, for a subscriber that doesn't
+read, everybody else would get that again with every look at it, and nothing newer."""
 
 
 class Paged:

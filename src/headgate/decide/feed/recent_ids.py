@@ -29,7 +29,7 @@ class _Sighting:
         self.ids = deque(ids)
         self._places = places
         self._at: dict[str, int] = {}
-        """Of each id its number, once somebody has asked: that is rare, and then for many."""
+        """Of each id its number, once it was asked for: that is rare, and then for many."""
 
     def place_of(self, identity: str) -> Place:
         if not self._at:

@@ -1,12 +1,12 @@
-"""What the notes of lanes say, and which of them somebody may go on from.
+"""What the notes of lanes say, and which of them a successor may go on from.
 
 A subscriber is told "subscribed" when every lane that may settle a record has said that it matches
 with its subscription, and a lane notes a subscription before it says so. A lane that is lost keeps
-anybody from being told until somebody newer holds its positions. So for as long as a lane that is
-gone still holds a position, its notes have every subscription that anybody was ever told of and
-that still lives. A successor that goes on from them claims the position from that lane and from no
-other (`ports.checkpoints`): the claim proves that it was the holder. A lane notes a claim before it
-makes it, so of the lanes that were about to claim, any may hold the position.
+every subscriber from being told until a newer lane holds its positions. So for as long as a lane
+that is gone still holds a position, its notes have every subscription that was ever told
+"subscribed" and that still lives. A successor that goes on from them claims the position from that
+lane and from no other (`ports.checkpoints`): the claim proves that it was the holder. A lane notes
+a claim before it makes it, so of the lanes that were about to claim, any may hold the position.
 
 Invariant: never less than the notes of each lane that may be gone on from; more does no harm.
 """
@@ -89,7 +89,7 @@ def last_holders(holders: Collection[NotedOwner], ref: PartitionRef) -> list[Not
 
 
 def is_of_use(holder: NotedOwner, others: Collection[NotedOwner]) -> bool:
-    """Whether anybody could go on from its notes: it may be the last to hold something."""
+    """Whether a successor could go on from its notes: it may be the last to hold something."""
     among = (holder, *others)
     return any(holder in last_holders(among, ref) for ref in {*holder.holds, *holder.claims})
 

@@ -26,7 +26,7 @@ def in_pages(letters: Sequence[Letter], each: int) -> list[list[Letter]]:
 
 
 def from_seqs(letters: Sequence[Letter], step: Redrive) -> dict[PartitionRef, int]:
-    """Where the pages begin, of the partitions of which somebody may not have room for all."""
+    """Where the pages begin, of the partitions of which a subscriber may not have room for all."""
     paged = {one.ref for one in letters if one.delivery.redelivery} | step.after_seqs.keys()
     return {ref: step.after_seqs.get(ref, 0) + 1 for ref in paged}
 

@@ -1,14 +1,14 @@
 """Where the next page of a partition's parked letters begins, while some of them are sent and not
-settled: somebody at the gateway is slow, and the others are to get what is newer.
+settled: a subscriber at the gateway is slow, and the others are to get what is newer.
 
 There are up to three such places, which take turns: the front, to learn what is settled by now;
-where somebody has room again for what was put off; and behind all that was sent. When none of them
-is worth a look, the partition pauses and then looks at its front: ever longer while nothing is
+where a subscriber has room again for what was put off; and behind all that was sent. When none of
+them is worth a look, the partition pauses and then looks at its front: ever longer while nothing is
 settled there, and shorter again when something is.
 
 Invariant: no page begins behind a letter that was never sent. Without a pause there are only pages
-that have letters nobody has seen, that somebody has room for, or of which the one before went
-through as a whole.
+that have letters no subscriber has seen, that a subscriber has room for, or of which the one before
+went through as a whole.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Parked:
         return self.park_joining(self._joining.refs())
 
     def fall_behind(self, ref: PartitionRef) -> list[Aside]:
-        """Everything of `ref` is set aside from now on, until somebody has looked for its letters
+        """Everything of `ref` is set aside from now on, until the lane has looked for its letters
         and for those that come before them, and found none."""
         joined = self.park_joining([ref])
         self._behind.park(ref)
@@ -145,7 +145,7 @@ class Parked:
         self._behind.rest(ref, now_s + self._rules.look_again_s)
 
     def drop(self, ref: PartitionRef) -> None:
-        """The partition is somebody else's now, and so are its letters."""
+        """The partition is another lane's now, and so are its letters."""
         self._behind.forget(ref)
         self._pacing.forget(ref)
         self._joining.take(ref)

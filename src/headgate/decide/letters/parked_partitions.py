@@ -3,8 +3,8 @@
 Partitions take turns, so none waits for a busier one; one whose letters are wanted later rests
 alone, or goes on behind them where the gateway says that it may (paging.py). A partition that halts
 stands still at a letter which is refused: its letters are sent one at a time, so that nothing
-passes that one. Invariant: a partition is behind from its first parked letter until somebody looked
-for its letters and found none, with nothing parked in between.
+passes that one. Invariant: a partition is behind from its first parked letter until a look for its
+letters has found none, with nothing parked in between.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Behind:
         self._paging.clear()
 
     def drained(self, refs: Iterable[PartitionRef]) -> None:
-        """They had no letters when somebody looked."""
+        """They had no letters at the last look."""
         for ref in set(refs) - self._parked_meanwhile:
             self.forget(ref)
 

@@ -28,8 +28,8 @@ class LettersAtOnce:
         self._largest_bytes = LETTER_BYTES
 
     def each(self, step: Redrive) -> int:
-        """How many are read now of every partition, whole pages; one where somebody at the gateway
-        is slow."""
+        """How many are read now of every partition, whole pages; one where a subscriber at the
+        gateway is slow."""
         self._page = len(step.refs) * step.each
         pages = min(self._count, BYTES // self._largest_bytes) // self._page
         pages = 1 if step.after_seqs else max(1, pages)

@@ -29,7 +29,7 @@ TOKEN_CHARS_MIN = 22
 """Of text such as base64 that is 128 bits: fewer could be guessed from a pass that was seen."""
 TOKEN_CHARS_MAX = 1_000
 PASS_HEADER = "x-headgate-pass"  # noqa: S105 - the name of a header
-"""Where requests carry a pass that may carry somebody else's authorization as well."""
+"""Where requests carry a pass that may carry a client's authorization as well."""
 
 _CALLERS: tuple[Caller, ...] = get_args(Caller)
 _TOKEN = re.compile(r"[!-~]+")

@@ -169,7 +169,7 @@ class MatchIndex:
         return (_several(entries)[0].subscription.id for entries in self._entries.values())
 
     def topics(self) -> frozenset[str]:
-        """The topics that somebody subscribes to."""
+        """The topics that have subscriptions."""
         return frozenset(self._topics)
 
     def needs_document(self, topic: str) -> bool:

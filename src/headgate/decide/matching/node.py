@@ -93,7 +93,7 @@ class Node:
         return 0 if buckets is None else buckets.by_key.size
 
     def find(self, document: Document, found: list[Any]) -> None:
-        """Add the buckets where the document may meet the next index key of somebody."""
+        """Add the buckets where the document may meet the next index key of a subscription."""
         fields = self._fields
         if len(fields) > len(document):
             fields = {name: fields[name] for name in document if name in fields}

@@ -47,7 +47,7 @@ class LogPulse:
 
     @property
     def lag_known(self) -> bool:
-        """Whether the oldest unsettled record came while somebody looked; otherwise it has waited
+        """Whether the oldest unsettled record came between two looks; otherwise it has waited
         for at least `lag_ms`."""
         return self._first is not None and self.settled >= self._first
 

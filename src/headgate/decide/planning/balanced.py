@@ -1,7 +1,7 @@
 """The balanced strategy: partitions go to the node that has least for its weight, and each topic is
 spread evenly where that costs no extra move.
 
-Numbers come first: how many partitions a node gives and takes is settled before anybody looks at
+Numbers come first: how many partitions a node gives and takes is settled before the plan looks at
 topics. Then a node gives from the topic of which it has most beyond its part, and a topic's
 partitions go to the takers that have fewest of it. Never moves a partition for its topic's sake.
 """

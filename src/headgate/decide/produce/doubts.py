@@ -1,4 +1,5 @@
-"""Where events may be that somebody might send again: remembered by id, for a time, up to a bound.
+"""Where events may be that a producer might send again: remembered by id, for a time, up to a
+bound.
 
 A retry on an opportunistic topic could be placed anywhere; looking first where its events may be
 already keeps them from being written twice. Forgetting the oldest costs that protection, no record.

@@ -7,7 +7,8 @@ compute the same number; the function is part of the stored format and must neve
 Opportunistic topics: a request goes, whole, to the partition with the fewest records waiting; ties
 go to the lowest number, and each request counts for the ones placed after it.
 
-Never trusts a partition number that somebody else computed, never splits an opportunistic request.
+Never trusts a partition number that another process computed, never splits an opportunistic
+request.
 """
 
 from __future__ import annotations

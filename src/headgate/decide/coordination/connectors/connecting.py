@@ -158,7 +158,7 @@ def _creation_refusal(state: State, connector: Connector) -> HeadgateError | Non
 
 
 def _is_same(known: Connector, asked: Connector) -> bool:
-    """Whether somebody asks again for what there is."""
+    """Whether it is the connector that is there already."""
     same = (known.name, known.type, known.routes, known.settings)
     return same == (asked.name, asked.type, asked.routes, asked.settings)
 

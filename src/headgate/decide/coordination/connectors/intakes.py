@@ -128,7 +128,7 @@ def last_heard(state: State, name: str) -> Heard | None:
 
 def _overtaken(state: State, node_id: str, said: to_coordinator.ConnectorTooLow) -> list[Effect]:
     """The stores have met a connector under a higher epoch than was given out, or under this one
-    from somebody else: go above it. A former reader has only met its successor.
+    from another node: go above it. A former reader has only met its successor.
 
     The epoch may be that of an older connector of this name, of which everything else is forgotten.
     So a connector that has stored nothing yet begins anew above it, or it would go on from where

@@ -9,7 +9,7 @@ until then the lane that ran them still does. It counts for the adoption floor f
 on, and so does its predecessor to the last.
 
 A lane that is back on another stream counts as running what it says it reads, and the doubt stays:
-somebody newer, of whom nobody heard, may have claimed it. It asks the store again, and says so.
+a newer lane, of which nobody heard, may have claimed it. It asks the store again, and says so.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class _Unsaid:
     fence: Fence | None = None
 
     def is_over(self, claimed: Fence, asked_ms: int) -> bool:
-        """Whether somebody who was asked then, and has claimed the partition, shows that it didn't
-        and won't."""
+        """Whether a lane that was asked then, and has claimed the partition, shows that this one
+        didn't and won't."""
         return (self.fence is not None and self.fence <= claimed) or self.is_ripe(asked_ms)
 
     def is_ripe(self, now_ms: int) -> bool:
@@ -69,7 +69,7 @@ class Lane:
     asked_ms: int = 0
     """When it was asked to prove that it still holds what it reads."""
     handed_off: dict[PartitionRef, Owner] = field(default_factory=dict)
-    """What it has let go of, and is to hear of when somebody else has it: so that it may end."""
+    """What it has let go of, and is to hear of when another lane has it: so that it may end."""
 
     @property
     def refs(self) -> list[PartitionRef]:
@@ -192,8 +192,8 @@ class Lanes:
         self.release(session, [owner.ref for owner in owners])
 
     def keep(self, session: int, refs: Collection[PartitionRef], *, now_ms: int) -> None:
-        """The lane reads only `refs` any more: somebody has fenced it off from the others, and may
-        be reading them."""
+        """The lane reads only `refs` any more: newer lanes have fenced it off from the others, and
+        may be reading them."""
         lost = [ref for ref in self.held(session) if ref not in refs]
         self.release(session, lost)
         self.suspect(lost, now_ms=now_ms)

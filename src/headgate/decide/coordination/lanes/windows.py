@@ -53,8 +53,8 @@ def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[E
 
 
 def learn(state: State, owners: Sequence[Owner], now_ms: int) -> list[Owner]:
-    """Believe these; returns those that nothing speaks against. Of what is news, somebody may be
-    reading, or about to claim it, of whom nobody has heard yet."""
+    """Believe these; returns those that nothing speaks against. Partitions that are news may be
+    read, or about to be claimed, by lanes that nobody has heard of yet."""
     news = [owner.ref for owner in owners if state.sources.owners.get(owner.ref) != owner]
     believed = [owner for owner in owners if state.sources.claim(owner)]
     state.lanes.suspect_all({owner.ref for owner in believed}.intersection(news), now_ms=now_ms)
@@ -99,7 +99,7 @@ def ask_for_proof(state: State, now_ms: int) -> list[Effect]:
 
 
 def not_theirs(session: int, said: Sequence[Owner], owns: Sequence[Owner]) -> list[Effect]:
-    """Tell a lane what of all that it speaks of is somebody else's."""
+    """Tell a lane which of the partitions that it speaks of belong to others."""
     lost = tuple(owner for owner in said if owner not in owns)
     return [Send(session, from_coordinator.LetGo(lost, settle=False))] if lost else []
 

@@ -1,7 +1,7 @@
 """A coordinator that finds nothing in its store among nodes that own something.
 
 It believes what they say: of two that claim a partition the higher epoch is right. Meanwhile it
-gives nothing to anybody. It has learnt enough when all the nodes that the newest recalled topology
+gives nothing away. It has learnt enough when all the nodes that the newest recalled topology
 names are back, or when its time is up. A cluster in which nobody remembers anything is new, and
 there is nothing to learn.
 """
@@ -18,7 +18,7 @@ class Learning:
     until_ms: int | None = None
     """None while it isn't learning."""
     recalled: int = 0
-    """The newest generation that somebody remembered."""
+    """The newest generation that a node remembered."""
     missing: set[str] = field(default_factory=set)
     """Nodes of that generation that have not reported yet."""
 
@@ -36,7 +36,7 @@ class Learning:
         self.until_ms = until_ms
 
     def recall(self, generation: int, nodes: Iterable[str]) -> bool:
-        """True when that is the newest topology anybody has recalled so far."""
+        """True when that is the newest topology a node has recalled so far."""
         if generation <= self.recalled:
             return False
         self.recalled = generation

@@ -16,7 +16,7 @@ class Timing:
     """`lease_ms` is how long a silent member keeps what it has, `grace_ms` one whose connection is
     gone, where others can take it (grace.py).
 
-    Plans are made every `rebalance_ms`, and `settle_ms` after somebody came or went, so that a
+    Plans are made every `rebalance_ms`, and `settle_ms` after a node came or went, so that a
     whole rack that starts is planned for once. A donor has `handoff_ms` to let go of a partition.
     A repartition is given up when its partitions aren't served within `announce_ms` or, once
     appends wait for it, not sealed within `seal_ms`; lanes have `read_ms` to begin with those that

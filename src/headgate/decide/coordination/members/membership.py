@@ -1,6 +1,6 @@
 """Members come, come back, and go.
 
-Loss of a connection alone takes nothing from anybody for a while: the grace decides where others
+Loss of a connection alone takes nothing from a node for a while: the grace decides where others
 can take over (grace.py), the lease in the end. A process of a known id that wasn't here before gets
 what its former self had, under new epochs.
 """

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from headgate.model.subscription import Subscription
 
 COSTLY_US = 50
-"""From here on a filter is looked at when somebody asks for the costliest."""
+"""From here on a filter is looked at when the costliest are asked for."""
 
 
 @dataclass(frozen=True, slots=True)

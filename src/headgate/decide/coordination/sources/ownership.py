@@ -35,7 +35,7 @@ class Ownership:
         )
 
     def owned(self) -> tuple[Owner, ...]:
-        """Every partition that somebody owns, for the topology."""
+        """Every partition that has an owner, for the topology."""
         return tuple(
             sorted((o for o in self.owners.values() if o.node_id != NOBODY), key=lambda o: o.ref)
         )
@@ -73,7 +73,7 @@ class Ownership:
         return True
 
     def raise_above(self, ref: PartitionRef, epoch: int) -> Owner:
-        """Give `ref` to its owner anew, above an epoch that somebody has met."""
+        """Give `ref` to its owner anew, above an epoch that a store has met."""
         known = self.owners.get(ref, Owner(ref, NOBODY, self.above))
         return self._put(Owner(ref, known.node_id, max(known.epoch, epoch) + 1))
 

@@ -1,6 +1,6 @@
 """Where operators want positions to be, and how far that is.
 
-A reset is releasing while somebody may still read the partition. Then the partition gets a new
+A reset is releasing while a lane may still read the partition. Then the partition gets a new
 epoch, and the reset is putting until the position is there under that epoch.
 
 Invariants: a partition has one reset at a time, the newest; both phases are kept, so that the next

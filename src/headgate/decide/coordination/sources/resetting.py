@@ -6,9 +6,9 @@ stays where it is, so that the way is that of every change of owner: durable, fe
 instead of merely claimed), told to everybody, and only then does its router begin with it anew. A
 store that is away holds the partition until it is back.
 
-What is wanted is durable before anybody is asked to let go, and that it is done is durable before
-anybody may read on (`Cluster.fenced`). So a coordinator that dies anywhere in between leaves it to
-the next one, and it is never done again after the position has moved.
+What is wanted is durable before a lane is asked to let go, and that it is done is durable before a
+lane may read on (`Cluster.fenced`). So a coordinator that dies anywhere in between leaves it to the
+next one, and it is never done again after the position has moved.
 
 Invariant: what is skipped or repeated is an operator's explicit choice, never a default.
 """

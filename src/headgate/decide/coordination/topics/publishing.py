@@ -50,7 +50,7 @@ class Publication:
         return concerned
 
     def adopted(self, role: SessionRole, acknowledged: int) -> int:
-        """The newest generation whose content somebody who acknowledged that one has."""
+        """The newest generation whose content a member that acknowledged that one has."""
         if acknowledged >= self._changed_at[role]:
             return self.topology.generation
         return acknowledged
@@ -124,7 +124,8 @@ class Client:
 
 
 def floor(topic: str, clients: Iterable[Client], nodes: Iterable[int], out: Publication) -> int:
-    """The oldest generation by which anybody routes `topic`; 0 when nobody has acknowledged one.
+    """The oldest generation by which an ingest node or client routes `topic`; 0 when none has
+    acknowledged one.
 
     `nodes` are the acknowledged generations of the live ingest nodes, which all route every topic.
     """

@@ -16,7 +16,7 @@ waits for anybody then but lanes for each other.
 
 Invariants: a partition is sealed under the owner's epoch that is the present one when the fence is
 kept, and nobody appends to what is sealed, so no record is ever behind a boundary. The fence is
-kept before anybody hears of it. One topic has one repartition at a time.
+kept before any node hears of it. One topic has one repartition at a time.
 """
 
 from __future__ import annotations
