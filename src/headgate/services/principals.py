@@ -106,7 +106,7 @@ class KnownPrincipals:
         """The holder of `secret` is an administrator: it is only known on this machine."""
         self._local_digest = digest_of(secret)
 
-    # --- who somebody is -------------------------------------------------------------------------
+    # --- who a caller is -------------------------------------------------------------------------
 
     async def principal_of(self, credential: str) -> Principal:
         if not credential or len(credential) > CREDENTIAL_CHARS:
@@ -222,7 +222,7 @@ class KnownPrincipals:
         return self._role_of(request)
 
     def _role_of(self, request: Request) -> Principal:
-        """Another role that asks for itself: what it passes on for somebody comes with who that
+        """Another role that asks for itself: what it passes on for a client comes with who that
         is, and a gateway asks for nothing else."""
         caller = self._keeper.caller(request.headers.get(PASS_HEADER))
         return NOBODY if caller is None else ROLES.get(caller, NOBODY)

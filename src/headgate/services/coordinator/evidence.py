@@ -1,4 +1,4 @@
-"""What is known of a record in the cluster, gathered for the gateway that somebody asks.
+"""What is known of a record in the cluster, gathered for the gateway that explains it.
 
 For gateways, not for the public: the gateway decides what the principal that asks may see.
 Invariant: nothing is changed by asking; no node is waited for longer than `ASK_TIMEOUT_S`, and

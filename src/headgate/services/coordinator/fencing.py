@@ -4,7 +4,7 @@ A store may take seconds to answer, or to say that it can't. The term decides on
 doesn't wait for that, so an answer may be late: each says what was claimed under which epoch, and
 counts only where that is still wanted. Invariant: of one partition there is never more than one
 claim under way. A second one under the same epoch could come after the lane that was told of the
-first, and take that lane for somebody unknown.
+first, and take that lane for an unknown one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Consumer groups over HTTP: shown, and put elsewhere by an operator.
 
-Invariant: where positions are to be is in the store before anybody is told to claim them
+Invariant: where positions are to be is in the store before consumers are told to claim them
 (decide/coordination/groups/regrouping.py).
 """
 
@@ -167,7 +167,8 @@ class GroupRoutes:
 
 @dataclass(frozen=True, slots=True)
 class _Noting:
-    """`claimed` are the positions that somebody has, `epochs` those of the targets by name."""
+    """`claimed` are the positions that owners have claimed, `epochs` those of the targets by
+    name."""
 
     checkpoints: CheckpointStore
     claimed: Container[PartitionRef]

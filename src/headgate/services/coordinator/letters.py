@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 MAX_BODY_BYTES = 64 * 1024
 SCANS = 50
-"""Reads of the store for one answer to somebody who may not see everything in it."""
+"""Reads of the store for one answer to a principal that may not see everything in it."""
 COUNT_TIMEOUT_S = 1.0
 """A request for the status is to be answered at once."""
 

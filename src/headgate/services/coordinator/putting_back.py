@@ -28,9 +28,9 @@ async def put_back(
     epoch: int,
     instead: bool = False,
 ) -> None:
-    """`claimed` are the positions that somebody has, `epoch` is the last that the target of this
-    one was given out under; 0: it never was. `instead`: of what was wanted of it before."""
+    """`claimed` are the positions that owners have claimed, `epoch` is the last that the target of
+    `ref` was given out under; 0: it never was. `instead`: of what was wanted of it before."""
     if epoch and ref not in claimed:
-        with contextlib.suppress(Fenced):  # somebody newer has claimed it just then
+        with contextlib.suppress(Fenced):  # a newer owner has claimed it just then
             await checkpoints.claim(ref, Fence(epoch))
     await checkpoints.put_back(ref, settled, until, instead=instead)

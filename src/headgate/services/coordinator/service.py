@@ -332,7 +332,7 @@ class Coordinator:
     def _not_leading(self) -> NotNow:
         leader = self._leader
         if leader is not None and leader.node_id == self._settings.node_id:
-            leader = None  # until somebody else is: its term is over, or hasn't begun
+            leader = None  # until another one is: its term is over, or hasn't begun
         where = "" if leader is None else f"; ask {leader.url}"
         return NotNow(
             f"this coordinator doesn't lead{where}", leader="" if leader is None else leader.url

@@ -428,7 +428,7 @@ class Term:
     def _check_goes_on(self) -> None:
         if self._error is not None:
             raise _over()
-        # After a pause longer than the lease somebody else decides, whatever is still queued here.
+        # After a pause longer than the lease another leader decides, whatever is still queued here.
         if not self._leadership.held:
             raise Fenced("another coordinator leads now; this one must stop deciding")
 

@@ -1,7 +1,7 @@
 """GET /health and GET /metrics of a coordinator: the whole cluster, where it leads.
 
-Everything is looked up when somebody asks, so that lag is right also while nothing flows. What
-lanes have done is told here for them: they live in Spark's workers, which nobody can ask.
+Everything is looked up at each request, so that lag is right also while nothing flows. What lanes
+have done is told here for them: they live in Spark's workers, which take no requests.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Vitals:
         return Response(200, metrics.exposed(), metrics.content_type)
 
     def _without(self, error: NotNow) -> list[str]:
-        """One that stands by is well for as long as somebody leads."""
+        """One that stands by is well for as long as another one leads."""
         return [] if error.details.get("leader") else [LEADERLESS]
 
     def _judged(self, partitions: list[api.PartitionVitals], reasons: list[str]) -> api.Health:

@@ -156,7 +156,7 @@ class Deliveries:
         )
 
     def _check(self, batch: Batch) -> None:
-        """Raises NotFound or NotNow for what is for somebody else."""
+        """Raises NotFound or NotNow for a batch that is for another gateway."""
         if batch.gateway_id != self._node_id:
             raise errors.NotFound(
                 f"this is gateway {self._node_id}, not {batch.gateway_id}",

@@ -14,7 +14,7 @@ from headgate.decide.limits.holdings import GiveBack, Holdings, Party
 from headgate.model.access import Principal
 
 OnRefused = Callable[[errors.HeadgateError, Principal | None, str], None]
-"""Hears why somebody at that address is refused something."""
+"""Hears why a caller at that address is refused something."""
 
 
 def _unheard(_error: errors.HeadgateError, _who: Principal | None, _address: str) -> None:

@@ -130,7 +130,7 @@ class IdentifiedPeer:
             asyncio.get_running_loop().call_later(ABORT_S, self._wire.abort)
 
     def give_way(self) -> None:
-        """Gone at once, for somebody who comes now: nobody keeps others out by saying nothing."""
+        """Gone at once, to make room for a newcomer: silence keeps nobody else out."""
         self._newcomers.pop(self, None)
         self.fail(
             errors.Unauthorized(

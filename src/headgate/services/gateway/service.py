@@ -417,7 +417,7 @@ class Gateway:
         )
 
     def _collect(self) -> None:
-        """Bring the metrics up to date, when somebody looks."""
+        """Bring the metrics up to date, before they are shown."""
         metrics, totals = self._metrics, self._subscriptions.totals
         metrics.show(self._health(), deaths.counts())
         metrics.connected.tell(float(self._control.connected))

@@ -1,4 +1,4 @@
-"""What this gateway says when somebody asks about a record: what lanes brought, and how far each
+"""What this gateway says to explain a record: what lanes brought, and how far each
 subscriber is.
 
 Looks at what the others know; nothing is changed by asking, and nobody waits for it.

@@ -147,7 +147,7 @@ class Partitions:
         return topic
 
     async def heard_of(self, name: str, *, timeout_s: float) -> Topic:
-        """The topic, which somebody else knows already; NotNow where this node doesn't by then."""
+        """The topic, which the caller knows already; NotNow where this node doesn't by then."""
         until_s = asyncio.get_running_loop().time() + timeout_s
         while name not in self._topics and name not in self._topology.deleted:
             left_s = until_s - asyncio.get_running_loop().time()

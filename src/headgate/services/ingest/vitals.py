@@ -1,7 +1,7 @@
 """How an ingest node and its log partitions fare: what /health says.
 
 It looks at heads and settled positions now and then, because how long something waits shows only
-with time. A store of positions that is away doesn't hold anybody up.
+with time. A store of positions that is away holds nothing up.
 """
 
 from __future__ import annotations

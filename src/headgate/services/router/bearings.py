@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Bearings:
-    """`assignment` is None until somebody has said what to read, or `go_on_alone` has."""
+    """`assignment` is None until the coordinator has said what to read, or `go_on_alone` has."""
 
     def __init__(self, notes: RouterNotes) -> None:
         self._notes = notes
@@ -54,8 +54,8 @@ class Bearings:
         return bool(self._recalled.assignment.sources)
 
     def go_on_alone(self) -> bool:
-        """Read what it did before, unless somebody has said what to read; returns whether that is
-        new."""
+        """Read what it did before, unless the coordinator has said what to read; returns whether
+        that is new."""
         if self.assignment is not None or not self.could_go_on:
             return False
         memory = self._recalled

@@ -157,7 +157,7 @@ class Router:
 
     async def _lanes_read(self) -> None:
         """Wait until a window has begun, and until lanes read, as far as there is anything to read
-        and somebody to say so."""
+        and a coordinator to say so."""
         life, fault = self._life, None
         while life.state is State.OPENING and fault is None:
             await self._news.until(lambda: life.state is not State.OPENING, WATCH_S)

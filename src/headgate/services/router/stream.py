@@ -19,7 +19,7 @@ class Stream:
         self._connect = connect
         self._session: ControlSession | None = None
         self.connected_s: float | None = None
-        """Since when the coordinator is there, as far as anybody has looked."""
+        """Since when the coordinator is there, as far as the router has looked."""
         self.coordinator_url = ""
         """Where it serves HTTP, as it said itself."""
 

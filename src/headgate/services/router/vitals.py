@@ -1,7 +1,7 @@
 """GET /health and GET /metrics of a router, served by its driver.
 
 The driver sees Spark and the assignment; how far its partitions are only the lanes know, which
-report to the coordinator. So the driver asks the coordinator when somebody asks the driver, and
+report to the coordinator. So the driver asks the coordinator when it is asked itself, and
 while that is away it repeats what it heard last and says so.
 """
 

@@ -135,7 +135,7 @@ class GroupConsumer:
                 self._spawn("release of a target", target, self._release(target))
 
     def drop(self, target: Target) -> None:
-        """It belongs to somebody else already, or will be given out anew."""
+        """It belongs to another consumer already, or will be given out anew."""
         if self._targets.get(target.number) is target:
             del self._targets[target.number]
             self._handing_out.forget(target)
@@ -148,8 +148,8 @@ class GroupConsumer:
             self._handing_out.all_ready()
 
     async def _close(self, target: Target, saved: asyncio.Event) -> None:
-        """What was acknowledged before it was taken away is saved, unless somebody was quicker and
-        has claimed it."""
+        """What was acknowledged before it was taken away is saved, unless another owner was quicker
+        and has claimed it."""
         try:
             if not target.is_saved:
                 await target.save()
@@ -289,7 +289,7 @@ class GroupConsumer:
         self._spawn("letter of a group", target, self._bury(target, thing))
 
     async def _bury(self, target: Target, thing: Thing) -> None:
-        """Until its letter is written, or the target is somebody else's, who does the same."""
+        """Until its letter is written, or the target is another owner's, which does the same."""
         while self._has(target):
             try:
                 await target.bury(thing)

@@ -138,7 +138,7 @@ class PublicRoutes:
         self._web_files = WebFileRoutes(web_files, ws_url=lambda: self.ws_url, demo=demo)
         self.ws_url = ""
         self.rights: Rights | None = None
-        """Of those who are connected, where anybody has to say who they are."""
+        """Of the connections, where clients need a credential."""
 
     def table(self) -> list[Route]:
         ask = self._leader.forward

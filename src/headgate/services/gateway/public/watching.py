@@ -53,7 +53,7 @@ class Watching:
         self._machine = machine
         self._watchers: dict[Watcher, None] = {}
         self.rights: Rights | None = None
-        """Of those who watch, where anybody has to say who they are."""
+        """Of the watchers, where callers need a credential."""
         self._looking: asyncio.Task[None] | None = None
         self._looks = Looks()
         self._looked = asyncio.Event()

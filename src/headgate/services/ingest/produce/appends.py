@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class OpenPartition:
-    """`lost` is set when the store refused this node's epoch: somebody newer owns it.
+    """`lost` is set when the store refused this node's epoch: a newer owner has it.
 
     `found_head` is the head it was found with, at `opened_s`: what is behind it was written by a
     former owner, or by this node before a restart.
@@ -42,7 +42,7 @@ class OpenPartition:
     opened_s: float
     found_head: int
     earliest: int = 0
-    """The first seq that is still there, as far as somebody has looked."""
+    """The first seq that is still there, as of the last look."""
     sealed: bool = False
     """It takes no appends, and ends at `head`."""
     lost: bool = False

@@ -1,5 +1,6 @@
-"""The requests that may come again while they are still under way: somebody who got no answer sends
-the same events once more. Invariant: no event is in hand for two requests at the same time."""
+"""The requests that may come again while they are still under way: a producer that got no answer
+sends the same events once more. Invariant: no event is in hand for two requests at the same
+time."""
 
 from __future__ import annotations
 
