@@ -3,7 +3,7 @@
 Invariant: whatever is noted here is in the log, with its traceback, and in what /health and
 /metrics of the role show. A process runs one role, so its dead are kept in one place: a store five
 layers down need not be handed the way to /health, and can't forget to use it. `headgate.tasks`
-notes them; hardly anybody else should have to.
+notes them; hardly any other code should have to.
 """
 
 from __future__ import annotations

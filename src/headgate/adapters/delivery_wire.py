@@ -144,7 +144,7 @@ def _garbage(url: str, error: msgspec.DecodeError) -> NotNow:
 
 
 class LinesBatch:
-    """A batch that came as lines, of which the outline was read; the others are when somebody
+    """A batch that came as lines, of which the outline was read; the others are when the gateway
     looks at them, and raise InvalidRequest then if they are not what the outline says. When records
     were appended isn't told."""
 

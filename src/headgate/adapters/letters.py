@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(Delivery).decode
 def letter_of(row: Sequence[Any]) -> Letter:
     """From id, gateway, state, reason, attempts, error, time, `redelivery`, what is written down of
     the delivery, topic, partition and seq. Raises StorageFailed for what a store has damaged: a
-    letter that says another place than its row has would be taken for somebody else's."""
+    letter that says another place than its row has would be taken for another record's."""
     id_, gateway_id, state, reason, attempts, error, at_ms, redelivery, content, *place = row
     delivery = decoded(content, redelivery=bool(redelivery))
     if [delivery.topic, delivery.partition, delivery.seq] != place:

@@ -62,7 +62,7 @@ class ListenerOptions:
 
     @property
     def guard(self) -> Guard:
-        """Of a listener that lanes reach without anybody in between."""
+        """Of a listener that lanes reach without a server in between."""
         keeper = self.keeper if self.keeper.asks else PassKeeper.of_secret(self.token, LANES)
         return Guard(keeper, self.audit)
 

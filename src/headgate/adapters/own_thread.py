@@ -23,7 +23,7 @@ async def on_its_own_thread(name: str, work: Callable[[], T]) -> T:
     outcome: asyncio.Future[T] = loop.create_future()
 
     def tell(settle: Callable[[], None]) -> None:
-        if not outcome.done():  # somebody waits for it
+        if not outcome.done():  # the caller waits for it
             settle()
 
     def run() -> None:

@@ -59,7 +59,7 @@ def _remove_what_is_left(parent: Path) -> None:
 
 
 def _taken(file: Path, flags: int) -> int | None:
-    """The lock of `file`; None where somebody has it, or the file is gone."""
+    """The lock of `file`; None where another process has it, or the file is gone."""
     try:
         descriptor = os.open(file, flags)
     except (FileNotFoundError, FileExistsError):

@@ -33,7 +33,7 @@ async def cancelled(url: str, name: str) -> ConnectorInfo:
 
 
 async def followed(url: str, name: str, only: Sequence[str]) -> None:
-    """Until it is done, or ended by somebody."""
+    """Until it is done, or an operator has cancelled it."""
     out = console(aside=True)
     columns = (
         TextColumn("{task.description}"),
@@ -62,7 +62,7 @@ async def followed(url: str, name: str, only: Sequence[str]) -> None:
                     said = news
                     say(news)
                 await asyncio.sleep(LOOK_EVERY_S)
-    # One that is over before anybody has looked again was no less taken.
+    # One that is over before the next look was no less taken.
     seen = f", {rows:,} rows were seen to be handed in" if rows else ""
     print(f"{name}: the snapshot is over{seen}")
 

@@ -1,4 +1,4 @@
-"""What connectors somebody wants, from options and from YAML files.
+"""The connectors that a command asks for, from options and from YAML files.
 
 Invariant: pure but for the file that is read; what is missing or contradicts itself is refused with
 a sentence that names it, before anything is sent anywhere.

@@ -191,7 +191,7 @@ def _node(status: Status, node_id: str) -> NodeStatus | None:
 
 
 def _still_owned(status: Status, node_id: str) -> int:
-    """Raises when the draining was ended by somebody else: waiting would have no end."""
+    """Raises when another operator has ended the draining: waiting would have no end."""
     count, node = owned(status, node_id), _node(status, node_id)
     if count and node is not None and node.state in ("ready", "starting"):
         raise HeadgateError(f"{node_id} isn't draining any more: somebody has ended it")

@@ -192,7 +192,7 @@ def _stop_to_return(stopping: _Stopping) -> None:
 
 
 async def _coordinator_answers(role: str, config: Config) -> None:
-    """Wait until somebody listens where the coordinator should be, and say so when that takes.
+    """Wait until there is a listener where the coordinator should be, and say so when that takes.
 
     A role that is ready has a coordinator; one that merely runs would look the same. A router waits
     itself: it may know enough to go on without one.

@@ -46,7 +46,7 @@ STATUS_EVERY_S = 0.5
 STATUS_KEPT_S = 5.0
 """An older answer says nothing about now."""
 HALFWAY_S = 20.0
-"""When it is half-way in a run that ends when somebody stops it."""
+"""When it is half-way in a run that ends when the user stops it."""
 TROUBLE_SHOWN_S = 5.0
 NOBODY_ANSWERS = "nobody answers at the public address; subscribers and producers try again"
 

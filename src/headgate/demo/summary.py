@@ -2,8 +2,8 @@
 
 Invariant: what is missing is expected minus delivered, counted here and not by Headgate. It is
 `lost` where Headgate had nothing more to do, else `on_their_way` when the wait for it ended
-(draining.py). `ok` is false when anything is missing, out of order or came to somebody who hadn't
-asked for it.
+(draining.py). `ok` is false when anything is missing, out of order or came to a subscriber that
+hadn't asked for it.
 """
 
 from __future__ import annotations

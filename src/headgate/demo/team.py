@@ -80,7 +80,7 @@ class Team:
         await self._over.wait()  # that a member has left doesn't end the run
 
     async def halfway(self) -> None:
-        """The last one leaves, if anybody stays."""
+        """The last one leaves, if others stay."""
         if len(self._members) > 1:
             self._members[-1].left = True
             await self._members[-1].consumer.close()

@@ -44,7 +44,7 @@ class WayIn(Protocol):
     """Open from the first report until the last one has arrived."""
 
     async def prepare(self, http: HttpClient) -> None:
-        """What must be there before anybody listens, the topic apart. May be tried again."""
+        """What must be there before the listeners begin, the topic apart. May be tried again."""
 
     async def __aenter__(self) -> Self: ...
 

@@ -1,7 +1,7 @@
 """How metrics leave a process, and those that every role has.
 
 What a process counts by itself is a counter or a histogram of the library; what it is told, or
-looks up when somebody asks, is `Told`. Importing this has no effect: each of the classes is a
+looks up at each request, is `Told`. Importing this has no effect: each of the classes is a
 registry of its own.
 """
 

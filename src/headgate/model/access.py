@@ -1,4 +1,4 @@
-"""Who somebody is, and what they may do.
+"""Who a caller is, and what it may do.
 
 A principal is the holder of a credential: of an API token, of a JWT, or, as a role, of a pass made
 of the cluster's own secret. Its grants say what it may do; a need is what a route, a message or a
@@ -102,7 +102,7 @@ grant for), or the need isn't about topics at all."""
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What somebody must be granted, to be answered. `status_only`: everybody is, those without a
+    """What a caller must be granted, to be answered. `status_only`: everybody is, those without a
     grant to read about nodes by the status alone. `open` is for everybody; `roles` for nodes of the
     cluster of one of these roles, and nobody else."""
 

@@ -1,5 +1,5 @@
-"""What the coordinator tells a gateway of a record that somebody asks about, and of who is
-subscribed: between these two, never for the public."""
+"""What the coordinator tells a gateway that explains a record, about it and about the subscribers:
+between these two, never for the public."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ class Testimony(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """`owners` are the consumers of the targets that were asked about. `silent` names who was asked
-    and didn't answer, or can't be asked. `letters` are those of the record, without documents, of
-    which there may be more than `LETTERS_MAX`; `letters_error` says why nobody knows them. `skip`:
-    when an operator went past the record without telling anybody, if that is remembered."""
+    """`owners` are the consumers of the targets that were asked about. `silent` names the nodes
+    that were asked and didn't answer, or can't be asked. `letters` are those of the record, without
+    documents, of which there may be more than `LETTERS_MAX`; `letters_error` says why they aren't
+    known. `skip`: when an operator went past the record without telling subscribers, if that is
+    remembered."""
 
     partition: TopicPartition | None
     testimonies: list[Testimony] = []

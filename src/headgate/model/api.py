@@ -142,7 +142,8 @@ class TopicInfo(msgspec.Struct, frozen=True):
     version: int
     details: list[TopicPartition] = []
     adopted: int = 0
-    """The oldest generation by which anybody routes to the topic (0: nobody does)."""
+    """The oldest generation by which an ingest node or client routes to the topic (0: none
+    does)."""
     totals: Totals = msgspec.field(default_factory=Totals)
     repartition: RepartitionStatus | None = None
     given_up: str = ""
@@ -408,7 +409,7 @@ class Status(msgspec.Struct, frozen=True):
     leads_ms: int | None = None
     """For how long the coordinator has led, where that is known."""
     seen: list[str] = []
-    """The roles of which it has heard somebody since then."""
+    """The roles of which it has heard a node since then."""
     connectors: list[ConnectorInfo] = []
     filters: list[FilterStatus] = []
     """The costliest filters, the one first whose subscriptions cost most together."""

@@ -220,8 +220,8 @@ class DeliveryBatch(msgspec.Struct, frozen=True):
 
 class GoOn(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Parked records of this partition that are newer than what was sent may be sent, though some
-    of that isn't settled: the gateway keeps everybody's order. `wanted_seq`: from there on somebody
-    has room for what was put off (0: nobody has)."""
+    of that isn't settled: the gateway keeps the order of each subscriber. `wanted_seq`: from there
+    on a subscriber has room for what was put off (0: none has)."""
 
     topic: str
     partition: int

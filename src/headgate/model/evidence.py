@@ -52,7 +52,7 @@ class WayThere(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class LaneAccount(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a lane says of a record. `holds`: it reads the partition now, is at `read_seq`, and has
-    settled everything up to `settled`; `awaits`: the record is read and somebody must still answer
+    settled everything up to `settled`; `awaits`: the record is read and a gateway must still answer
     for it. `read_it`: its process has read the record itself, so what it remembers of it is all
     that was done. `held_for`: nothing more is read before what comes before that partitioning
     version is settled; `reason`: why nothing is read, where that is so."""

@@ -26,7 +26,7 @@ VALUE_CHARS_MAX = 200
 RecordStatus = Literal[
     "unread", "on_the_way", "settled", "in_log", "gone", "to_come", "corrupt", "missing", "dry_run"
 ]
-"""Of the record: no lane has read it; one has, and somebody must still answer for it; settled.
+"""Of the record: no lane has read it; one has, and a gateway must still answer for it; settled.
 `gone`: the log had it, and retention took it; `to_come`: nothing has that place yet; `missing`: it
 would be there and isn't, so it was lost or left out; `in_log`: it is there, but the principal that
 asks may not see what became of it."""

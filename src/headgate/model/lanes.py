@@ -105,7 +105,7 @@ class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneTally(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the lane's window ended and what it did in it; `fenced`: somebody newer took over."""
+    """Why the lane's window ended and what it did in it; `fenced`: a newer lane took over."""
 
     lane: int
     window: int

@@ -38,10 +38,10 @@ Entry = Claims | Holds | Waits | PushTopology | SubscriptionSnapshot | Subscript
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What there is of some partitions. `fences`: those that lanes which are gone have left, each
-    with the fences of which one is the last that they held it under; `topology` and what follows is
-    all that those lanes knew. `held`: those that somebody who lives holds, and goes on with, each
-    with the process of one that has given no sign of life for a while (0: it has)."""
+    """What the notes of some partitions say. `fences`: the partitions of lanes that are gone, each
+    with fences of which one is the last that it was held under; `topology` and what follows is all
+    that those lanes knew. `held`: the partitions that living lanes hold, and go on with, each with
+    the process of a lane that has given no sign of life for a while (0: it has)."""
 
     fences: dict[PartitionRef, frozenset[Fence]] = {}
     held: dict[PartitionRef, int] = {}

@@ -46,10 +46,10 @@ class Position(msgspec.Struct, frozen=True):
     `skip_to` are not to be read: an operator wants them skipped, and subscribers told to resync; it
     means nothing once `settled` is there. `tried` says of records after `settled` how often they
     were handed to consumers of a group in vain. `stopped` says why nothing is to be read after
-    `settled` before an operator has reset the position; empty where nothing keeps anybody. Records
-    up to `again_to` were processed by consumers of a group before: an operator wants them again.
-    So may some of those after `settled` up to `ahead_to`, ahead of what kept the position, by
-    consumers that remember it; it is 0 once `settled` is there.
+    `settled` before an operator has reset the position; empty where nothing keeps lanes from
+    reading. Records up to `again_to` were processed by consumers of a group before: an operator
+    wants them again. So may some of those after `settled` up to `ahead_to`, ahead of what kept the
+    position, by consumers that remember it; it is 0 once `settled` is there.
 
     `unreadable` says why what is stored is no position, of one that was listed: the rest of it
     means nothing then."""

@@ -1,4 +1,4 @@
-"""A standing question: which records of a topic does somebody want to hear about?"""
+"""A standing wish: which records of a topic a subscriber wants to hear about."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Leadership(Protocol):
 
     @property
     def held(self) -> bool:
-        """Whether it can't have passed to anybody else yet, by the clock at this very moment.
+        """Whether it can't have passed to another candidate yet, by the clock at this very moment.
 
         False at once after a pause longer than the lease, before any task has been told.
         """

@@ -77,7 +77,7 @@ class LogWriter(Protocol):
 
     A store can be lost, restored from a backup, or fail over to a copy that lacks the last commits,
     while its writer goes on. So a writer remembers, for as long as it lives, the highest seq of a
-    partition that it has ever told anybody, and compares in every call that takes or tells
+    partition that it has ever given out, and compares in every call that takes or tells
     something. A store that ends before that, has forgotten its owner's epoch, or isn't the one that
     was opened, is refused with StoreChanged, until it is opened again, and moved on if need be.
     """

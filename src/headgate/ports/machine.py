@@ -1,5 +1,5 @@
-"""What a process takes from the machine it runs on without asking anybody: time, chance, its own
-number, and another thread."""
+"""What a process takes from the machine it runs on without a call to another one: time, chance, its
+own number, and another thread."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ class LaneNotes(Protocol):
     """The notes of one lane, and what others of its router have left."""
 
     def note(self, entry: Entry) -> None:
-        """Write `entry` down, before anybody is told that this lane knows it; from any thread.
+        """Write `entry` down, before the coordinator is told that this lane knows it; from any
+        thread.
 
         Raises StorageFailed, once: then everything is torn up, and later entries go nowhere.
         """

@@ -113,10 +113,10 @@ class Origin(Protocol):
         self, after: str, *, begin_at: str, level: str = ""
     ) -> AbstractAsyncContextManager[ChangeStream]:
         """The changes behind the position `after`; where that is empty, from `begin_at` on
-        (model.connector.Connector). `level` is the furthest that anybody has of it already (empty:
-        nobody has anything): an origin that lacks that, because it was put back to an earlier
-        state, has lost its history just as well. Raises like `next`, and OriginRefused for what
-        nobody but an operator can mend."""
+        (model.connector.Connector). `level` is the furthest that a partition has of it already
+        (empty: nobody has anything): an origin that lacks that, because it was put back to an
+        earlier state, has lost its history just as well. Raises like `next`, and OriginRefused for
+        what nobody but an operator can mend."""
 
     async def standing(self, position: str) -> Standing:
         """Never raises: what can't be told is None."""

@@ -28,9 +28,10 @@ class Windows(Protocol):
     """Asks for a plan when it is free, runs the plan's lanes, and gives their tallies back.
 
     A window has ended when every lane of it has given its tally; lanes go on after that until
-    their successors in the next window have taken over, or somebody tells them to end. A lane that
-    fails is started again, under the next attempt; one that fails too often is a fault, and so is
-    whatever else keeps windows from running. After a fault nothing is asked for until `begin`.
+    their successors in the next window have taken over, or the coordinator tells them to end. A
+    lane that fails is started again, under the next attempt; one that fails too often is a fault,
+    and so is whatever else keeps windows from running. After a fault nothing is asked for until
+    `begin`.
 
     Whether and when to begin again is the router's decision. Apart from `launch` and the first
     `begin`, every call returns within a bounded time.

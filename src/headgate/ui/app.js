@@ -24,7 +24,7 @@ const PAGES = [
   ["nodes", "Nodes", nodes],
   ["connectors", "Connectors", connectors],
 ];
-/* A line that comes back at once is nothing to alarm anybody about. */
+/* A line that comes back at once is nothing to alarm the user about. */
 const GRACE_MS = 2_000;
 
 const main = document.getElementById("main");

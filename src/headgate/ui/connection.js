@@ -31,7 +31,7 @@ export class Connection {
     this.#run();
   }
 
-  /** What somebody who begins to listen has to be told first. */
+  /** What a new listener has to be told first. */
   soFar() {
     const known = Object.keys(this.#fields).length > 0;
     return [
@@ -41,7 +41,7 @@ export class Connection {
     ];
   }
 
-  /** Try at once: somebody is looking, or the network is back. */
+  /** Try at once: the user is looking, or the network is back. */
   hurry() {
     this.#pauseMs = PAUSE_MS;
     this.#wake?.();

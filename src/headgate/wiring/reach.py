@@ -32,7 +32,7 @@ async def absent_servers(config: Config) -> list[Absent]:
 
 
 async def listens(address: str) -> bool:
-    """Whether somebody takes connections at `host:port`."""
+    """Whether connections are taken at `host:port`."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):

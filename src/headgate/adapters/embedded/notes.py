@@ -289,7 +289,7 @@ def _pid(path: Path) -> int:
 
 
 def _locked(path: Path) -> BinaryIO:
-    """A new file at `path`, which was locked before anybody could find it there."""
+    """A new file at `path`, which was locked before another process could find it there."""
     made = path.with_suffix(".new")
     file = made.open("wb")
     try:

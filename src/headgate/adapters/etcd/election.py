@@ -61,7 +61,7 @@ class _Look:
         try:
             return msgspec.json.decode(self.found.value, type=Leader)
         except msgspec.MsgspecError:
-            return Leader(node_id="")  # somebody holds the key, but can't be reached
+            return Leader(node_id="")  # a leader holds the key, but can't be reached
 
 
 async def _look(client: aetcd.Client, key: bytes) -> _Look:

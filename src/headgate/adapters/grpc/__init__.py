@@ -2,7 +2,7 @@
 
 A process that was forked off has nothing of gRPC but its memory, and must leave that alone. gRPC's
 own handlers start threads there, which crash it where a thread was inside gRPC at the fork; with an
-open stream one always is. So they are off, unless somebody has asked for them. That is settled when
+open stream one always is. So they are off, unless the user has asked for them. That is settled when
 gRPC is loaded, and programs that this process starts don't inherit it.
 """
 

@@ -101,7 +101,7 @@ async def _exchange(request: ConsumedRequest) -> tuple[int, bytes]:
 
 
 def _refusal(url: str, status: int, body: bytes) -> HeadgateError:
-    """Only a gateway, which says why, refuses a batch for good: anybody in between may answer 413
+    """Only a gateway, which says why, refuses a batch for good: a proxy in between may answer 413
     for reasons of its own."""
     try:
         said = _decode_error(body).error.message

@@ -46,7 +46,7 @@ Peer = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """`silent_s` is how long somebody who connects may take to say something that could be a
+    """`silent_s` is how long a client that connects may take to say something that could be a
     request; `stall_s` is for each further piece of a body, which must have come with so many bytes
     per second behind that; `resting_s` is how long nothing may be said, in neither direction,
     between requests: more than our own clients keep a connection that they don't use."""

@@ -1,6 +1,6 @@
 """Wake-ups for one follower of a log, whatever rings.
 
-Rings are folded until somebody asks, and all partitions are rung at least every `safety_s`: a
+Rings are folded until a reader asks, and all partitions are rung at least every `safety_s`: a
 signal that got lost costs latency and never a record. One event loop only.
 """
 

@@ -19,7 +19,7 @@ Loop = asyncio.AbstractEventLoop
 
 
 class Crossing:
-    """The calls that end on one loop, for as long as somebody listens there."""
+    """The calls that end on one loop, for as long as there is a listener."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()

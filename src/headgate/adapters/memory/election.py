@@ -46,7 +46,7 @@ class MemoryLeases:
         return self._present()
 
     async def take(self, candidate: Leader) -> int | None:
-        """The revision of a new leadership; None while somebody else has it."""
+        """The revision of a new leadership; None while another candidate has it."""
         await self._answers()
         if self._present() is not None:
             return None
@@ -69,7 +69,7 @@ class MemoryLeases:
             self._change(None)
 
     async def changed(self) -> None:
-        """Returns when somebody else may lead than did when this was called."""
+        """Returns when another candidate may lead than did when this was called."""
         changed = asyncio.get_running_loop().create_future()
         self._changed = [*(one for one in self._changed if not one.done()), changed]
         left_s = self._ends_s - self._now_s() if self._leader is not None else self.ttl_s

@@ -1,6 +1,6 @@
 """A client's end of a WebSocket connection, on picows.
 
-Invariants: what arrives is told where it arrives, whether somebody waits for it or not; while it is
+Invariants: what arrives is told where it arrives, whether a task waits for it or not; while it is
 paused the socket isn't read, so the sender feels it. A connection that is left in good manners is
 gone after `CLOSE_TIMEOUT_S` at the latest.
 """

@@ -85,7 +85,7 @@ async def _insert(
 async def _join(
     session: Session, statements: LetterStatements, letters: Sequence[NewLetter], now_ms: int
 ) -> list[NewLetter]:
-    """What is left to write: those whose places are free again, because somebody else has just
+    """What is left to write: those whose places are free again, because another writer has just
     taken away what was there, and what is kept of damaged ones."""
     stored = await _same(session, statements, letters)
     changed: dict[int, NewLetter] = {}

@@ -1,7 +1,7 @@
 """What flows through `bench pipeline`: aircraft reports of about 250 bytes, and who wants them.
 
-Event after event is numbered; every tenth is of an aircraft that somebody follows, and exactly one
-subscription wants it, so it is known beforehand how many deliveries there must be.
+Event after event is numbered; every tenth is of an aircraft that a subscription follows, and
+exactly one subscription wants it, so it is known beforehand how many deliveries there must be.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class Dares:
         return f"the slow subscriber: {reading.said(wanted)}"
 
     def _heads(self) -> dict[int, int]:
-        """How far the log was, when somebody looked last."""
+        """How far the log was at the last look."""
         status = self._flight.status
         found = [one for one in status.topics if one.name == TOPIC] if status is not None else []
         return {one.partition: one.head for topic in found for one in topic.details}

@@ -122,7 +122,7 @@ class LetGo(Message, frozen=True):
     gateway with these targets.
 
     With `settle` it is a handoff: settle what is in flight, save the position, answer `Released`.
-    Without, somebody newer has them already; a lane that has handed them off may end.
+    Without, newer owners have them already; a lane that has handed them off may end.
     """
 
     owners: tuple[Owner, ...]

@@ -131,7 +131,7 @@ class EpochTooLow(Message, frozen=True):
 
 class ConnectorTooLow(Message, frozen=True):
     """The stores have met a connector under `epoch`, which isn't below `own`, the one that its
-    reader here has, and was given to somebody else."""
+    reader here has, and was given to another node."""
 
     name: str
     epoch: int

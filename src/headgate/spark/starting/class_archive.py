@@ -3,7 +3,7 @@
 One file per Java, PySpark and class path, in the user's cache folder; `training` makes it. Its name
 says what it was made for and how long it is.
 
-Invariant: an archive never keeps Spark from starting. What isn't whole, is somebody else's or was
+Invariant: an archive never keeps Spark from starting. What isn't whole, is another user's or was
 made for other jars isn't used, and Java is told to check the rest and to go on without it, quietly.
 A whole archive gets its name in one step, and of the older ones only a few are kept.
 """

@@ -29,7 +29,7 @@ SECRET_BYTES = 16
 
 
 class PlanServer:
-    """While `plans` is None, there is no window for anybody. Who asks has to know `secret`."""
+    """While `plans` is None, there is no window. A caller has to know `secret`."""
 
     def __init__(self) -> None:
         self._server = HttpServer()

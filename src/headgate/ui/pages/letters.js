@@ -243,7 +243,7 @@ function letterView(letter) {
 
 // --- changes ------------------------------------------------------------------------------------
 
-/** Counts first what is meant, then changes it, some at a time, until all are or somebody stops. */
+/** Counts first what is meant, then changes it, some at a time, until all are or the user stops. */
 async function changeLetters(what, meant) {
   const isDelete = what === "delete";
   let all = 0;

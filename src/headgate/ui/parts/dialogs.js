@@ -35,7 +35,7 @@ export function showDialog({ title, content, wide = false }) {
 
 /** Shows what an action means, looked up first by `preview()` (nodes), then does it with `act(say)`
  * once it is confirmed; `act` returns what came of it, in a sentence. `say` shows how far it is, and
- * `stopped()` of its argument whether somebody wants it to end. */
+ * `stopped()` of its argument whether the user wants it to end. */
 export async function confirmed({ title, preview, action, danger = false, act, fields = null }) {
   const shown = h("div", { class: "preview", "aria-live": "polite" }, "Looking what that means…");
   const outcome = h("p", { class: "outcome", role: "status" });

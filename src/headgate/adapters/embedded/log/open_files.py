@@ -105,7 +105,7 @@ def let_go(connection: apsw.Connection, files: OpenFiles) -> None:
 
 
 def identity(path: str) -> Identity | None:
-    """Of the file at `path`, for as long as anybody has it open; None where there is none."""
+    """Of the file at `path`, for as long as a process has it open; None where there is none."""
     try:
         found = os.stat(path)  # noqa: PTH116 - every read of a busy directory waits for it
     except OSError:
