@@ -393,9 +393,10 @@ async def test_any_sequence_ends_as_the_plain_rule_says(positions: Opened, seed:
     for _ in range(60):
         store, ref = chance.choice(stores), chance.choice([REF, OTHER])
         # Among so few fences the holder's own comes up often.
-        fence = Fence(chance.randint(1, 2), chance.randint(0, 2), chance.randint(0, 1))
+        numbers = chance.randint(1, 2), chance.randint(0, 2), chance.randint(0, 1)
+        fence = Fence(*numbers, chance.choice(["", "one", "two"]))
         if chance.random() < 0.3:
-            allowed = ref not in held or held[ref] <= fence
+            allowed = ref not in held or _may_follow(held[ref], fence)
             with contextlib.nullcontext() if allowed else pytest.raises(Fenced):
                 assert await store.claim(ref, fence) == at(settled.setdefault(ref, 0))
                 held[ref] = fence
@@ -407,6 +408,72 @@ async def test_any_sequence_ends_as_the_plain_rule_says(positions: Opened, seed:
                 await store.save(ref, fence, position, every(position))
                 settled[ref] = max(settled[ref], position)
         assert await store.list() == {ref: at(position) for ref, position in settled.items()}
+
+
+def _may_follow(held: Fence, fence: Fence) -> bool:
+    if held.numbers != fence.numbers:
+        return held.numbers < fence.numbers
+    return held.claimant in ("", fence.claimant)
+
+
+async def test_of_two_that_were_given_the_same_epoch_the_second_is_refused(
+    positions: Opened,
+) -> None:
+    """A coordinator that has forgotten everything may give one out again."""
+    one, two = positions.checkpoints(), positions.checkpoints()
+    first, second = Fence(5, claimant="one"), Fence(5, claimant="two")
+    await one.claim(OF_GROUP, first)
+    await one.save(OF_GROUP, first, 3, Tally())
+    for fence in (second, Fence(5)):
+        with pytest.raises(Fenced) as claiming:
+            await two.claim(OF_GROUP, fence)
+        assert claiming.value.epoch == 5, "what to go above"
+        for refused in (
+            two.save(OF_GROUP, fence, 9, Tally()),
+            two.note_tries(OF_GROUP, fence, ((9, 1, 1),)),
+            two.stop(OF_GROUP, fence, "nothing"),
+            two.reset(OF_GROUP, fence, 9),
+        ):
+            with pytest.raises(Fenced):
+                await refused
+    assert await one.claim(OF_GROUP, first) == Position(3), "asking again"
+    await one.save(OF_GROUP, first, 4, Tally())
+    assert await two.claim(OF_GROUP, Fence(6, claimant="two")) == Position(4)
+    for fence in (first, second):
+        with pytest.raises(Fenced):
+            await one.claim(OF_GROUP, fence)
+
+
+async def test_of_many_that_claim_at_once_under_the_same_epoch_one_holds_it(
+    positions: Opened,
+) -> None:
+    stores = [positions.checkpoints() for _ in range(4)]
+    for epoch in range(1, 6):
+        fences = [Fence(epoch, claimant=f"{number}") for number in range(4)]
+        outcomes = await asyncio.gather(
+            *(store.claim(REF, fence) for store, fence in zip(stores, fences, strict=True)),
+            return_exceptions=True,
+        )
+        holds = [fence for fence, outcome in zip(fences, outcomes, strict=True) if outcome == at(0)]
+        assert len(holds) == 1
+        refused = [outcome for outcome in outcomes if isinstance(outcome, Fenced)]
+        assert [error.epoch for error in refused] == [epoch] * 3
+
+
+async def test_what_nobody_has_claimed_by_name_is_taken_by_the_first_that_does(
+    positions: Opened,
+) -> None:
+    """A former version did, or a coordinator, for whoever has it: he goes on as before, and it
+    isn't he who takes up what was wanted meanwhile."""
+    store, named = positions.checkpoints(), Fence(5, claimant="one")
+    await store.claim(OF_GROUP, Fence(5))
+    await store.save(OF_GROUP, Fence(5), 10, Tally())
+    await store.put_back(OF_GROUP, 4, 10)
+    assert await store.claim(OF_GROUP, named) == Position(10)
+    await store.save(OF_GROUP, named, 11, Tally())
+    with pytest.raises(Fenced):
+        await store.save(OF_GROUP, Fence(5), 12, Tally())
+    assert (await store.claim(OF_GROUP, Fence(6, claimant="one"))).settled == 4
 
 
 async def test_of_two_that_claim_at_once_the_higher_holds_it_afterwards(positions: Opened) -> None:

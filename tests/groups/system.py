@@ -387,8 +387,8 @@ class Router:
         self.crew = Crew("test")
 
     def start(self) -> None:
-        session = self._system.coordinator.open_session(self._hello)
-        self.crew.start("router", self._listen(session))
+        self.session = self._system.coordinator.open_session(self._hello)
+        self.crew.start("router", self._listen(self.session))
         self.crew.start("windows", self._run_windows())
 
     def _hello(self) -> to_coordinator.Hello:

@@ -189,7 +189,9 @@ class MeetingGateway:
         )
         self.subscriptions.broadcasts._now_s = map(float, itertools.count()).__next__
         # Whom a broadcast is for takes a turn per record, and everybody else has one in between.
-        consumers = Consumers(self.subscriptions, control_, meeting.checkpoints, ConsumerBounds())
+        consumers = Consumers(
+            self.subscriptions, control_, meeting.checkpoints, ConsumerBounds(), machine=machine
+        )
         recent = RecentIds(capacity=1_000, ttl_s=60.0)
         telling = Telling(evidence, self.subscriptions, consumers)
         hearing = Hearing(control_, registering, self.subscriptions, consumers, telling)
@@ -880,6 +882,7 @@ class Meeting:
             checkpoints=self.checkpoints,
             prefetch=self.prefetch,
             unsure_s=30.0,
+            claimant=f"{gateway} {owner.epoch}",
             principal=SOME if share.is_granted else None,
         )
         try:

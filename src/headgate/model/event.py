@@ -76,9 +76,22 @@ class Fence(msgspec.Struct, frozen=True, order=True, array_like=True):
     """Who may write for a partition; of two writers the lower one is refused.
 
     `epoch` is taken anew by every start of a router and every move, `window` counts a router's
-    windows, `attempt` counts Spark's attempts at one lane of one window.
+    windows, `attempt` counts Spark's attempts at one lane of one window. A coordinator that has
+    forgotten everything may give out an epoch that somebody has: of two with the same numbers the
+    one that comes second is refused, if the first has said its `claimant` (empty: it hasn't).
     """
 
     epoch: int
     window: int = 0
     attempt: int = 0
+    claimant: str = ""
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        return self.epoch, self.window, self.attempt
+
+    def bars(self, other: Fence) -> bool:
+        """Whether nobody may claim under `other` what is held under this one."""
+        if self.numbers == other.numbers:
+            return self.claimant not in ("", other.claimant)
+        return self.numbers > other.numbers

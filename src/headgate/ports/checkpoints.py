@@ -25,9 +25,10 @@ class CheckpointStore(Protocol):
     ) -> Position:
         """Take the partition under `fence` and return its position.
 
-        Raises Fenced when a higher fence holds it; with `after`, when any other than one of those
-        does, also when nobody has claimed it. Without, claiming again under the same fence is
-        allowed.
+        Raises Fenced when a higher fence holds it, or one with the same numbers of another
+        claimant; with `after`, when any other than one of those does, also when nobody has claimed
+        it. Without, claiming again under the same fence is allowed, and so is saying who one is
+        under one that nobody had said that of.
         """
 
     async def save(self, ref: PartitionRef, fence: Fence, settled: int, tally: Tally) -> None:

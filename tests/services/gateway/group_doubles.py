@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from headgate.model.control.from_coordinator import AssignTargets, LetGo, RefuseConsumer
 from headgate.model.control.to_coordinator import JoinGroup, LeaveGroup, Released, ToCoordinator
 from headgate.model.event import PartitionRef
@@ -14,7 +16,8 @@ from tests.services.gateway.doubles import FakeCoordinator
 
 @dataclass
 class GroupCoordinator(FakeCoordinator):
-    """Takes everybody in and gives out what the test says; `targets` is the group's number."""
+    """Takes everybody in and gives out what the test says, under the next epoch to one that
+    connects again; `targets` is the group's number."""
 
     targets: int = 4
     refusal: tuple[str, str] | None = None
@@ -38,6 +41,10 @@ class GroupCoordinator(FakeCoordinator):
         self.group = message.known or Group(
             gid, message.topic, message.group, self.targets, message.where, message.starts
         )
+        if message.consumer in self.incarnations and message.known is None:
+            mine = self.owned.get(message.consumer, {})
+            for number, owner in mine.items():
+                mine[number] = replace(owner, epoch=owner.epoch + 1)
         self.incarnations[message.consumer] = message.incarnation
         self.tell(message.consumer)
 

@@ -184,7 +184,9 @@ async def stage(
         evidence=evidence,
         machine=machine,
     )
-    consumers = Consumers(subscriptions, control, MemoryCheckpointStore(), ConsumerBounds())
+    consumers = Consumers(
+        subscriptions, control, MemoryCheckpointStore(), ConsumerBounds(), machine=machine
+    )
     recent = RecentIds(capacity=remembered, ttl_s=60.0) if dedup else None
     telling = Telling(evidence, subscriptions, consumers)
     hearing = Hearing(control, registering, subscriptions, consumers, telling)

@@ -64,7 +64,13 @@ async def test_however_many_are_asked_about_what_is_kept_is_looked_through_once(
         for _ in range(SAID):
             for name in names:
                 kept.left_out(name, TOPIC, Resync(0, 0, 2, "slow"))
-        consumers = Consumers(subscriptions, Control(), MemoryCheckpointStore(), ConsumerBounds())
+        consumers = Consumers(
+            subscriptions,
+            Control(),
+            MemoryCheckpointStore(),
+            ConsumerBounds(),
+            machine=ScriptedMachine(),
+        )
         telling = Telling(kept, subscriptions, consumers)
         monkeypatch.setattr(Ring, "__iter__", counted)
         answer = telling.answer(AskEvidence(1, REF, 1, subscriptions=names)).gateway

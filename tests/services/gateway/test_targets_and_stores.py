@@ -170,6 +170,24 @@ async def test_a_former_owner_says_nothing_of_the_epoch_that_overtook_it() -> No
         assert coordinator.of_kind(EpochTooLow) == []
 
 
+async def test_what_somebody_else_has_under_the_same_epoch_waits_for_a_higher_one() -> None:
+    """The coordinator has forgotten that it gave that epoch out before."""
+    async with grouped() as (world, coordinator):
+        for number in range(2):
+            ref = PartitionRef(f"@group/flights/radar/0-of-{TARGETS}", number)
+            await world.checkpoints.claim(ref, Fence(3, claimant="somebody"))
+        coordinator.give("one", 0, epoch=3)
+        socket = await join(world)
+        await until(lambda: bool(coordinator.of_kind(EpochTooLow)))
+        said = coordinator.of_kind(EpochTooLow)[0]
+        assert isinstance(said, EpochTooLow)
+        assert (said.epoch, said.own) == (3, 3), "to be given it above that"
+        assert (await socket.ask(type="ping", id="p"))["type"] == "pong", "it isn't assigned"
+        coordinator.give("one", 0, epoch=4)
+        assert (await socket.next())["type"] == "revoked"
+        assert (await assigned(socket, 1))[0]["epoch"] == 4
+
+
 async def test_the_next_owner_begins_where_the_group_is_and_not_where_it_once_began() -> None:
     bounds = ConsumerBounds(beyond_end_s=0.0, save_s=0.02)
     async with grouped(consumers=bounds) as (world, coordinator):

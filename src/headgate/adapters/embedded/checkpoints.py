@@ -48,7 +48,7 @@ _Refused = Fenced | StorageFailed
 BUSY_TIMEOUT_MS = 4_000
 _NAMES = (
     *("epoch", "window", "attempt", "settled", "tally", "redeliver_to", "skip_to", "tried"),
-    *("stopped", "again_to", "back_to", "ahead_to"),
+    *("stopped", "again_to", "back_to", "ahead_to", "claimant"),
 )
 _COLUMNS = ", ".join(_NAMES)
 _STORED = ", ".join(f"iif(typeof({one}) = 'text', CAST({one} AS BLOB), {one})" for one in _NAMES)
@@ -197,7 +197,7 @@ def _applied(
     if new != stored:
         connection.execute(
             f"INSERT OR REPLACE INTO checkpoints (topic, partition, {_COLUMNS}) "  # noqa: S608 - names from here
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (ref.topic, ref.partition, *_row(new)),
         )
     return new
@@ -208,7 +208,8 @@ def _checkpoint(ref: PartitionRef, row: tuple[Any, ...]) -> Checkpoint:
     try:
         for name in ("tally", "tried"):
             found[name] = msgspec.json.decode(found[name])
-        found["stopped"] = str(found["stopped"], "utf-8")
+        for name in ("stopped", "claimant"):
+            found[name] = str(found[name], "utf-8")
         return msgspec.convert(found, Checkpoint)  # a column may hold anything
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError) as error:
         raise NoPosition(
@@ -222,9 +223,9 @@ def _checkpoint(ref: PartitionRef, row: tuple[Any, ...]) -> Checkpoint:
 def _row(new: Checkpoint) -> tuple[Any, ...]:
     tally = msgspec.json.encode(new.tally).decode()
     tried = msgspec.json.encode(new.tried).decode()
-    fence = msgspec.structs.astuple(new.fence)
     operators = (new.redeliver_to, new.skip_to, tried, new.stopped)
-    return (*fence, new.settled, tally, *operators, new.again_to, new.back_to, new.ahead_to)
+    behind = (new.again_to, new.back_to, new.ahead_to, new.claimant)
+    return (*new.fence.numbers, new.settled, tally, *operators, *behind)
 
 
 def _add_later_columns(connection: apsw.Connection) -> None:

@@ -40,6 +40,7 @@ from headgate.decide.lane.checkpoints import (
     Checkpoint,
     claimed,
     fenced,
+    held_under,
     listed,
     put,
     wanted_ahead,
@@ -172,7 +173,7 @@ class MongoCheckpointStore:
         document = await self._positions.find_one_and_update(
             {"_id": _key(ref), "$or": _at_most(fence), **_NOT_WANTED_BACK},
             {
-                "$set": _held(fence),
+                "$set": held_under(fence),
                 "$setOnInsert": {
                     "topic": ref.topic,
                     "partition": ref.partition,
@@ -194,7 +195,7 @@ class MongoCheckpointStore:
             raise fenced(ref, await self._holder(ref), fence)
         document = await self._positions.find_one_and_update(
             {"_id": _key(ref), "$or": former},
-            {"$set": _held(fence)},
+            {"$set": held_under(fence)},
             return_document=ReturnDocument.AFTER,
         )
         if document is None:
@@ -285,7 +286,10 @@ def _place(ref: PartitionRef) -> Document:
 
 
 def _held(fence: Fence) -> Document:
-    return {"epoch": fence.epoch, "window": fence.window, "attempt": fence.attempt}
+    """Matches what is held under `fence`. Documents that lack a claimant have none."""
+    epoch, window, attempt = fence.numbers
+    claimant = fence.claimant or {"$in": [None, ""]}
+    return {"epoch": epoch, "window": window, "attempt": attempt, "claimant": claimant}
 
 
 def _as_read(ref: PartitionRef, stored: Checkpoint) -> Document:
@@ -314,10 +318,12 @@ def _contended(ref: PartitionRef, doing: str) -> StorageFailed:
 
 
 def _at_most(fence: Fence) -> list[Document]:
-    """The documents whose fence is `fence` or lower."""
-    epoch, window = fence.epoch, fence.window
+    """The documents whose fence doesn't bar `fence`."""
+    epoch, window, attempt = fence.numbers
     return [
         {"epoch": {"$lt": epoch}},
         {"epoch": epoch, "window": {"$lt": window}},
-        {"epoch": epoch, "window": window, "attempt": {"$lte": fence.attempt}},
+        {"epoch": epoch, "window": window, "attempt": {"$lt": attempt}},
+        _held(Fence(epoch, window, attempt)),
+        _held(fence),
     ]

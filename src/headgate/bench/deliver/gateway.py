@@ -230,7 +230,11 @@ class Receiving:
             machine=THIS_MACHINE,
         )
         consumers = Consumers(
-            self._subscriptions, control, MemoryCheckpointStore(), ConsumerBounds()
+            self._subscriptions,
+            control,
+            MemoryCheckpointStore(),
+            ConsumerBounds(),
+            machine=THIS_MACHINE,
         )
         telling = Telling(evidence, self._subscriptions, consumers)
         self._hearing = Hearing(control, registering, self._subscriptions, consumers, telling)

@@ -1,8 +1,9 @@
 """Who may move the position of a partition: the one rule that every checkpoint store applies.
 
-Invariant: what these functions return has a fence that is at least the one stored, and, but for
-what an operator wants again, so is the position. The tally only changes with the position. A store
-must compare and set: what it passes in must still be there when it writes what comes out.
+Invariant: what these functions return has a fence that is at least the one stored, of another
+claimant only where it is higher, or none had said who it is; and, but for what an operator wants
+again, so is the position. The tally only changes with the position. A store must compare and set:
+what it passes in must still be there when it writes what comes out.
 """
 
 from __future__ import annotations
@@ -68,10 +69,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
     back_to: int = NOWHERE
     """Where the next to claim it begins, at the latest: an operator wants what follows again."""
     ahead_to: int = 0
+    claimant: str = ""
 
     @property
     def fence(self) -> Fence:
-        return Fence(self.epoch, self.window, self.attempt)
+        return Fence(self.epoch, self.window, self.attempt, self.claimant)
 
     @property
     def position(self) -> Position:
@@ -109,13 +111,16 @@ def claimed(
     if after is not None and held not in after:
         raise fenced(ref, held, fence)
     if stored is None:
-        return Checkpoint(fence.epoch, fence.window, fence.attempt, settled=0)
-    if stored.fence > fence:
+        return Checkpoint(*fence.numbers, settled=0, claimant=fence.claimant)
+    if stored.fence.bars(fence):
         raise fenced(ref, stored.fence, fence)
-    found = _gone_back(stored) if stored.fence < fence else stored
-    return msgspec.structs.replace(
-        found, epoch=fence.epoch, window=fence.window, attempt=fence.attempt
-    )
+    found = _gone_back(stored) if stored.fence.numbers < fence.numbers else stored
+    return msgspec.structs.replace(found, **held_under(fence))
+
+
+def held_under(fence: Fence) -> dict[str, int | str]:
+    """What of a checkpoint says who holds it."""
+    return {name: getattr(fence, name) for name in Fence.__struct_fields__}
 
 
 def _gone_back(stored: Checkpoint) -> Checkpoint:
@@ -211,4 +216,5 @@ def fenced(ref: PartitionRef, held: Fence | None, fence: Fence) -> Fenced:
 
 
 def _named(fence: Fence) -> str:
-    return f"epoch {fence.epoch}, window {fence.window}, attempt {fence.attempt}"
+    who = f" of {fence.claimant}" if fence.claimant else ""
+    return f"epoch {fence.epoch}, window {fence.window}, attempt {fence.attempt}{who}"

@@ -243,7 +243,12 @@ class Gateway:
         if letters is not None:
             self._letters = GroupLetters(letters, self._subscriptions.catch_up, evidence, machine)
         self._consumers = Consumers(
-            self._subscriptions, self._control, checkpoints, options.consumers, self._letters
+            self._subscriptions,
+            self._control,
+            checkpoints,
+            options.consumers,
+            self._letters,
+            machine=machine,
         )
         telling = Telling(evidence, self._subscriptions, self._consumers)
         self._hearing = Hearing(

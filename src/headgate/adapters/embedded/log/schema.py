@@ -105,6 +105,7 @@ CREATE TABLE checkpoints (
     again_to INTEGER NOT NULL DEFAULT 0,
     back_to INTEGER NOT NULL DEFAULT -1,
     ahead_to INTEGER NOT NULL DEFAULT 0,
+    claimant TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (topic, partition)
 ) WITHOUT ROWID;
 """
@@ -117,6 +118,7 @@ LATER_CHECKPOINT_COLUMNS = {
     "again_to": "ALTER TABLE checkpoints ADD COLUMN again_to INTEGER NOT NULL DEFAULT 0",
     "back_to": "ALTER TABLE checkpoints ADD COLUMN back_to INTEGER NOT NULL DEFAULT -1",
     "ahead_to": "ALTER TABLE checkpoints ADD COLUMN ahead_to INTEGER NOT NULL DEFAULT 0",
+    "claimant": "ALTER TABLE checkpoints ADD COLUMN claimant TEXT NOT NULL DEFAULT ''",
 }
 """What files of former versions lack."""
 

@@ -27,6 +27,7 @@ from headgate.model.groups import Group, group_id, is_target
 from headgate.model.letters import Letter
 from headgate.model.topology import Owner
 from headgate.ports.checkpoints import CheckpointStore
+from headgate.ports.machine import Machine
 from headgate.services.gateway.control import Control
 from headgate.services.gateway.entry import Entry
 from headgate.services.gateway.groups.bounds import ConsumerBounds
@@ -41,6 +42,7 @@ from headgate.telemetry import LogLine
 
 log = structlog.get_logger()
 
+CLAIMANT_BYTES = 8
 LOOK_EVERY_S = 1.0
 """For what an operator wants sent again: the command waits twice as long."""
 KEEP_TRIES_S = 3_600.0
@@ -68,11 +70,14 @@ class Consumers:
         checkpoints: CheckpointStore,
         bounds: ConsumerBounds,
         letters: GroupLetters | None = None,
+        *,
+        machine: Machine,
     ) -> None:
         self._subscriptions = subscriptions
         self._control = control
         self._checkpoints = checkpoints
         self._bounds = bounds
+        self._machine = machine
         self._letters = letters
         """Where groups give up what fails; None: they don't."""
         self._tried_again: dict[str, tuple[TriedInVain, float]] = {}
@@ -212,6 +217,7 @@ class Consumers:
             checkpoints=self._checkpoints,
             prefetch=self._bounds.prefetch,
             unsure_s=self._bounds.unsure_s,
+            claimant=self._machine.token(CLAIMANT_BYTES),
             letters=self._letters,
             tried_again=self._tried_again_of(group),
         )

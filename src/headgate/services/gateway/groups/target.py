@@ -2,9 +2,10 @@
 
 A target is an ordinary subscription to its shard, which begins at the positions that the group has
 committed. Invariants: positions are claimed under the target's epoch before they are read, and
-saved under it, so a former owner moves nothing; never more than `prefetch` items are out without
-an acknowledgement, redeliveries included; once `stopped`, nothing more is handed out, nor while
-neither the coordinator nor the store has said for a while that the target is ours.
+saved under it, so a former owner moves nothing, nor does anybody else who was given that epoch
+(`claimant`; another one for each target that is made); never more than `prefetch` items are out
+without an acknowledgement, redeliveries included; once `stopped`, nothing more is handed out, nor
+while neither the coordinator nor the store has said for a while that the target is ours.
 
 Where its consumer has a limit (`max_deliveries`), what it failed with so often is given up instead
 of being handed out, and what has one delivery left is handed out alone: `failing`.
@@ -62,6 +63,7 @@ class Target:
         checkpoints: CheckpointStore,
         prefetch: int,
         unsure_s: float,
+        claimant: str,
         principal: Principal | None = None,
         letters: GroupLetters | None = None,
         tried_again: TriedInVain | None = None,
@@ -81,7 +83,9 @@ class Target:
         self.starts: dict[int, int] = {}
         self._group = group
         self._principal = principal
-        self._fence = Fence(owner.epoch)
+        self._fence = Fence(owner.epoch, claimant=claimant)
+        self._letters_fence = Fence(owner.epoch)
+        """They are claimed after the positions, so nobody else has that epoch."""
         self._subscriptions = subscriptions
         self._checkpoints = checkpoints
         self._prefetch = prefetch
@@ -120,7 +124,7 @@ class Target:
         partitions = len(topic.all_refs())
         found = await self._claim(range(partitions))
         if self._letters is not None and (self.max_deliveries or _any_tried(found.values())):
-            await self._letters.claim(group, self.number, self._fence, partitions)
+            await self._letters.claim(group, self.number, self._letters_fence, partitions)
         saved = {number: position.settled for number, position in found.items()}
         since = came_later(topic)
         starts = {
@@ -334,7 +338,8 @@ class Target:
         """Make a dead letter of what is given up. Raises Fenced, and StorageFailed."""
         assert self._letters is not None, "nothing is given up without letters"
         assert self._subscriber is not None, "it is open"
-        await self._failing.bury(thing, self._letters, self._subscriber, self._group, self._fence)
+        fence = self._letters_fence
+        await self._failing.bury(thing, self._letters, self._subscriber, self._group, fence)
 
     def buried(self, thing: Thing) -> bytes | None:
         """Its letter is written; what the consumer has to be told, if it has it in hand."""
@@ -365,7 +370,7 @@ class Target:
     async def bury_again(self, letter: Letter, error: str) -> None:
         """A letter that nobody can be handed is dead again, and says why."""
         assert self._letters is not None, "it was found there"
-        await self._letters.bury(letter, self._fence, attempts=0, error=error)
+        await self._letters.bury(letter, self._letters_fence, attempts=0, error=error)
 
     # --- how far it is ---------------------------------------------------------------------------
 
@@ -423,7 +428,7 @@ class Target:
             failing.tried.saved(partition, tries)
         if failing.processed and self._letters is not None:
             processed = tuple(failing.processed)
-            await self._letters.remove(processed, self._fence)
+            await self._letters.remove(processed, self._letters_fence)
             failing.removed(processed)
 
     async def _save(self, partition: int, seq: int) -> None:
