@@ -8,11 +8,14 @@ forgotten what it once told, because it failed over or was restored, is written 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
+from operator import add
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
-from headgate.adapters.log.checksum import with_checksum
+from headgate.adapters.log.checksum import made, with_checksum
 from headgate.decide.connectors import intake
 from headgate.errors import (
     Fenced,
@@ -119,10 +122,7 @@ def take_in(
         raise refusal
     version, head = request.version, state.head
     admitted = intake.admit(ref, stored, mark, request.events, version=version)
-    rows = [
-        _row(ref, seq, version, event, request.now_ms)
-        for seq, event in enumerate(admitted.events, head + 1)
-    ]
+    rows = _rows(ref, admitted.events, version=version, first_seq=head + 1, now_ms=request.now_ms)
     added = sum([record_bytes(len(one.document), _beside(one)) for one in admitted.events])
     return TakenIn(rows, head + len(rows), state.size_bytes + added, admitted.position)
 
@@ -185,6 +185,31 @@ def _row(ref: PartitionRef, seq: int, version: int, event: Event, now_ms: int) -
         event.headers,
     )
     return with_checksum(ref, row)
+
+
+def _rows(
+    ref: PartitionRef, events: Sequence[Event], *, version: int, first_seq: int, now_ms: int
+) -> list[Row]:
+    """As `_row` makes them, with seqs that follow each other."""
+    contents = map(add, map(astuple, events), repeat((now_ms,)))
+    checksums = made(ref, contents, version=version, first_seq=first_seq)
+    return [
+        (
+            seq,
+            version,
+            one.event_id,
+            one.key,
+            one.collection,
+            one.op,
+            one.document,
+            one.earlier,
+            one.source,
+            now_ms,
+            one.headers,
+            checksum,
+        )
+        for seq, (one, checksum) in enumerate(zip(events, checksums, strict=False), first_seq)
+    ]
 
 
 def added_bytes(requests: Sequence[AppendRequest]) -> int:
