@@ -160,30 +160,39 @@ class ConnectorPlan:
 
     def split(self, events: Iterable[Event]) -> tuple[dict[PartitionRef, list[Event]], int]:
         """By partition, what it is to take in; and how many events no route leads to."""
-        parts: dict[PartitionRef, list[Event]] = {}
+        parts: dict[str, list[list[Event]]] = {
+            name: [[] for _ in range(topic.partitions)] for name, topic in self.topics.items()
+        }
         unrouted = 0
         for event in events:
-            everywhere = _is_everywhere(event)
-            if everywhere and event.op == "lost":
-                names: Collection[str] = self.topics
-            else:
-                names = self._topics_of(event)
-            if not names:
+            if _is_everywhere(event):
+                unrouted += not self._split_everywhere(event, parts)
+            elif (name := self.topic_of(event.collection)) is None:
                 unrouted += 1
-                continue
-            for name in names:
+            else:
                 topic = self.topics[name]
-                numbers = range(topic.partitions) if everywhere else (self._place(topic, event),)
-                for number in numbers:
-                    if not self._is_had(topic, number, event, everywhere=everywhere):
-                        taken = _at(event, number) if everywhere else event
-                        parts.setdefault(PartitionRef(name, number), []).append(taken)
-        return parts, unrouted
+                number = self._place(topic, event)
+                if not self._is_had(topic, number, event, everywhere=False):
+                    parts[name][number].append(event)
+        return {
+            PartitionRef(name, number): part
+            for name, numbered in parts.items()
+            for number, part in enumerate(numbered)
+            if part
+        }, unrouted
+
+    def _split_everywhere(self, event: Event, parts: Mapping[str, list[list[Event]]]) -> bool:
+        """The same for what stands in every partition; False: no route leads to any."""
+        names: Collection[str] = self.topics if event.op == "lost" else self._topics_of(event)
+        for name in names:
+            topic = self.topics[name]
+            for number in range(topic.partitions):
+                if not self._is_had(topic, number, event, everywhere=True):
+                    parts[name][number].append(_at(event, number))
+        return bool(names)
 
     def _topics_of(self, event: Event) -> Collection[str]:
         """Those of all collections that it concerns, each once."""
-        if event.op != "rename":
-            return () if (name := self.topic_of(event.collection)) is None else (name,)
         found = (self.topic_of(one) for one in concerned(event))
         return dict.fromkeys(name for name in found if name is not None)
 

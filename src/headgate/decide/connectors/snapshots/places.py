@@ -18,6 +18,12 @@ def place_of(position: str, *, epoch: int, chunk: int, row: int) -> str:
     return f"{position}{_ADDED}{epoch:012x}{chunk:08x}{row:06x}"
 
 
+def places_of(position: str, *, epoch: int, chunk: int, rows: int) -> list[str]:
+    """Of all rows of that chunk, so many."""
+    begun = f"{position}{_ADDED}{epoch:012x}{chunk:08x}"
+    return [f"{begun}{row:06x}" for row in range(1, rows + 1)]
+
+
 def of_stream(place: str) -> str:
     """The position behind which `place` stands; a position is what it is."""
     return place.partition(_ADDED)[0]

@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.decide.connectors.snapshots.overlap import Overlap
-from headgate.decide.connectors.snapshots.places import place_of
+from headgate.decide.connectors.snapshots.places import place_of, places_of
 from headgate.decide.connectors.whole_collection import concerned
 from headgate.model.chunk import Chunk
 from headgate.model.connector import Snapshot
@@ -247,13 +247,20 @@ class Snapshotting:
 
     def _stamped(self, position: str, rows: Sequence[Event], progress: SnapshotProgress) -> Due:
         number, epoch = next(self._chunks), self._epoch
+        ids = f"read/{self._name}/{epoch}/{number}/"
+        places = places_of(position, epoch=epoch, chunk=number, rows=len(rows))
         events = [
-            replace(
-                row,
-                event_id=f"read/{self._name}/{epoch}/{number}/{at}",
-                source=place_of(position, epoch=epoch, chunk=number, row=at),
+            Event(
+                f"{ids}{at}",
+                row.document,
+                row.key,
+                row.op,
+                row.collection,
+                row.earlier,
+                place,
+                row.headers,
             )
-            for at, row in enumerate(rows, 1)
+            for at, (row, place) in enumerate(zip(rows, places, strict=True), 1)
         ]
         self.rows += len(rows)
         self.progress = progress
