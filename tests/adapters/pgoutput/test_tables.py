@@ -45,13 +45,14 @@ async def all_rows(stream: PostgresChangeStream, table: str, behind: str = "") -
 async def test_a_row_is_told_as_its_change_is(database: Database) -> None:
     await database.run(
         "CREATE TABLE things (at timestamptz, name text, price numeric, tags text[], raw bytea, "
-        "twice int GENERATED ALWAYS AS (length(name) * 2) STORED, PRIMARY KEY (name, at))"
+        '"% of %b" int, twice int GENERATED ALWAYS AS (length(name) * 2) STORED, '
+        "PRIMARY KEY (name, at))"
     )
     async with a_stream(database.dsn) as stream:
         await database.run(
             "INSERT INTO things SELECT timestamptz '2026-01-02 03:04:05Z' + i * interval '1 s', "
-            "'n' || i % 5, i / 7.0, ARRAY['a', NULL], decode('00ff', 'hex') "
-            "FROM generate_series(1, 23) i"
+            "'n' || i % 5, i / 7.0, ARRAY['a', NULL], decode('00ff', 'hex'), "
+            "nullif(i, 7) FROM generate_series(1, 23) i"
         )
         told = await events(stream, 23)
         rows = await all_rows(stream, "public.things")
@@ -82,6 +83,21 @@ async def test_every_kind_of_key_leads_on(database: Database, kind: str, values:
     async with a_stream(database.dsn) as stream:
         rows = await all_rows(stream, "public.t")
     assert len({one.key for one in rows}) == len(rows) == 40
+
+
+async def test_who_waits_for_the_stream_is_told_when_rows_can_be_handed_in(
+    database: Database,
+) -> None:
+    """Although nothing has changed, and however patient he is."""
+    await database.run("CREATE TABLE t (id int PRIMARY KEY)")
+    await database.run("INSERT INTO t SELECT generate_series(1, 5)")
+    async with a_stream(database.dsn) as stream, asyncio.timeout(60):
+        waiting = asyncio.create_task(stream.next(patience_s=3600))
+        chunk = await stream.chunk("public.t", "")
+        changes = await waiting
+    assert len(chunk.rows) == 5
+    assert changes.events == []
+    assert changes.position >= chunk.upto
 
 
 async def test_what_is_published_is_read_and_nothing_else(database: Database) -> None:

@@ -135,15 +135,18 @@ class Link:
             if asks:
                 self.report()
 
-    async def wait(self, timeout_s: float) -> None:
-        """Until something may be there. Raises OriginUnavailable after a long silence."""
-        if not await self._readable(timeout_s):
+    async def wait(self, timeout_s: float) -> bool:
+        """Until something may be there; False: nothing came. Raises OriginUnavailable after a long
+        silence."""
+        is_there = await self._readable(timeout_s)
+        if not is_there:
             silent_s = self._loop.time() - self._heard_at
             if silent_s > SILENCE_S:
                 raise OriginUnavailable(
                     f"PostgreSQL has said nothing for {silent_s:.0f} s: its connection is taken "
                     "for lost"
                 )
+        return is_there
 
     def store(self, lsn: int) -> None:
         """Everything before `lsn` is in the log: the server need not keep it."""

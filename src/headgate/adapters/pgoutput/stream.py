@@ -27,6 +27,8 @@ from headgate.ports.origin import PATIENCE_S, Changes, Listing
 BATCH = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
 """A batch ends with the change that reaches one of these."""
+ASK_EVERY_S = 0.002
+"""How often the server is asked how far it is, while rows wait for that."""
 
 
 class PostgresChangeStream:
@@ -52,6 +54,8 @@ class PostgresChangeStream:
         self._failed: HeadgateError | None = None
         """What is to be raised when all that came before it was returned."""
         self._position = str(after)
+        self._awaited = ""
+        """Rows are there that are handed in when the stream has come to this position."""
 
     @property
     def position(self) -> str:
@@ -66,9 +70,9 @@ class PostgresChangeStream:
             while not events and self._failed is None:
                 await self._fill(events)
                 left_s = deadline - self._loop.time()
-                if events or left_s <= 0:
+                if events or left_s <= 0 or self._has_reached_rows():
                     break
-                await self._link.wait(left_s)
+                await self._wait(left_s)
         except (psycopg.Error, HeadgateError, MalformedMessage) as error:
             self._failed = self._meant(error)
         if self._failed is not None and not events:
@@ -87,12 +91,29 @@ class PostgresChangeStream:
 
     async def chunk(self, collection: str, behind: str) -> Chunk:
         try:
-            return await self._tables.chunk(collection, behind)
+            found = await self._tables.chunk(collection, behind)
         except psycopg.Error as error:
             raise self._database.error(error) from error
+        self._awaited = max(self._awaited, found.upto)
+        self._link.report()  # the server's answer ends a wait for what comes next
+        return found
 
     async def close(self) -> None:
         await self._tables.close()
+
+    async def _wait(self, left_s: float) -> None:
+        """For the stream. Of a position without a change the server tells who asks."""
+        if not self._awaited:
+            await self._link.wait(left_s)
+        elif not await self._link.wait(min(left_s, ASK_EVERY_S)):
+            self._link.report()
+
+    def _has_reached_rows(self) -> bool:
+        """Once, so that whoever waits for the stream can hand them in."""
+        if not self._awaited or self._decoding.position < self._awaited:
+            return False
+        self._awaited = ""
+        return True
 
     async def _fill(self, events: list[Event]) -> None:
         """What is there already, up to a batch."""

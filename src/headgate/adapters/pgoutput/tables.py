@@ -16,25 +16,27 @@ from typing import Any
 import msgspec
 import psycopg
 from psycopg import sql
+from psycopg.pq import TransactionStatus
+from psycopg.pq.abc import PGresult
 
 from headgate.adapters.pgoutput import catalog
 from headgate.adapters.pgoutput.database import ANSWER_TIMEOUT_S, Connection, Database, bounded
 from headgate.adapters.pgoutput.decoding import Decoding
 from headgate.adapters.pgoutput.identity import Timelines, lsn_from
-from headgate.adapters.pgoutput.messages import OWN_PREFIX, Column, Relation, Value
+from headgate.adapters.pgoutput.messages import OWN_PREFIX, Column, Relation
 from headgate.adapters.pgoutput.publication import GENERATED_SINCE, Publication
 from headgate.adapters.pgoutput.rows import Table
-from headgate.adapters.pgoutput.visibility import Visible, visible_from
+from headgate.adapters.pgoutput.visibility import visible_from
 from headgate.decide.connectors.postgres_settings import ALL_OF_SCHEMA
 from headgate.errors import ChangeTooLarge, OriginRefused, OriginUnavailable
 from headgate.model.chunk import Chunk
 from headgate.model.event import Event
 from headgate.ports.origin import Listing
 
-ROWS = 2_000
+ROWS = 4_000
 BYTES = 4 * 1024 * 1024
 """A chunk ends with the rows that reach one of these."""
-FIRST_FETCH, FETCH = 50, 500
+FIRST_FETCH, FETCH = 50, 1_000
 """So many rows come at once, at first and when it is known how large they are."""
 CHUNK_TIMEOUT_S = 120.0
 LOOK_EVERY_S, WAIT_S = 0.05, 10.0
@@ -71,6 +73,13 @@ FROM pg_publication_tables p JOIN pg_namespace n ON n.nspname = p.schemaname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
 WHERE p.pubname = %s AND p.schemaname = %s AND p.tablename = %s
 """
+
+
+_BEGIN = sql.SQL("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+_SEEN = sql.SQL("SELECT pg_current_snapshot()::text")
+_FETCH = sql.SQL("FETCH {} FROM chunk")
+_ROLLBACK = sql.SQL("ROLLBACK")
+_MARK = sql.SQL("SELECT pg_logical_emit_message(true, {}, '')::text").format(OWN_PREFIX)
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -190,10 +199,7 @@ class Tables:
             rows, last, is_whole = await self._read(
                 connection, collection, described, table, begins
             )
-        cursor = await connection.execute(
-            "SELECT pg_logical_emit_message(true, %s, '')::text", (OWN_PREFIX,)
-        )
-        [(lsn,)] = await cursor.fetchall()
+            lsn = await _one(connection, _ROLLBACK, _MARK)
         upto = str(self._timelines.at(lsn_from(lsn) or 0))
         next_one = None if is_whole else _to_text([described.mark, last])
         return Chunk(rows, upto, next_one)
@@ -209,10 +215,8 @@ class Tables:
         told = frozenset(self._decoding.told or ())
         deadline = asyncio.get_running_loop().time() + WAIT_S
         while True:
-            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
-                await connection.execute(lock)
-                seen = await _visible(connection)
+                seen = visible_from(await _one(connection, _BEGIN, lock, _SEEN))
                 before = {xid for xid in seen.open if xid < self._noted_from}
                 if not (lacking := seen.lacking(told) | before):
                     # What is seen once is seen for good.
@@ -221,7 +225,8 @@ class Tables:
                     yield
                     return
             finally:
-                await connection.execute("ROLLBACK")
+                if connection.info.transaction_status != TransactionStatus.IDLE:
+                    await connection.execute(_ROLLBACK)
             if asyncio.get_running_loop().time() > deadline:
                 raise OriginUnavailable(
                     f"rows can't be read before the transaction {min(lacking)} has ended, which "
@@ -248,22 +253,22 @@ class Tables:
         begins: Sequence[str] | None,
     ) -> tuple[list[Event], Sequence[str], bool]:
         """Rows, the key of the last, and whether they are all that there are."""
-        await connection.execute(_declared(collection, described, begins))
         names = [name for name, *_ in described.columns]
         places = [names.index(name) for name in described.key]
         rows: list[Event] = []
         last: Sequence[str] = ()
         size, most = 0, FIRST_FETCH
+        before = [_declared(collection, described, begins)]
         while size < BYTES and len(rows) < ROWS:
-            result = (await connection.execute(f"FETCH {most:d} FROM chunk")).pgresult
-            assert result is not None, "every statement has a result"
-            for at in range(result.ntuples):
-                values = [result.get_value(at, column) for column in range(result.nfields)]
-                size += sum([len(one) for one in values if one is not None])
-                rows.append(_row(collection, table, values))
-            if result.ntuples:
-                at = result.ntuples - 1
-                last = [str(result.get_value(at, place) or b"", "utf-8") for place in places]
+            result = await _last(connection, *before, _FETCH.format(sql.Literal(most)))
+            before = []
+            value, there = result.get_value, range(result.ntuples)
+            columns = [[value(at, column) for at in there] for column in range(result.nfields)]
+            found = _rows(collection, table, columns)
+            size += sum([len(one.document) for one in found])
+            rows += found
+            if found:
+                last = [str(columns[place][-1] or b"", "utf-8") for place in places]
             if result.ntuples < most:
                 return rows, last, len(rows) < ROWS
             fits = max(1, (BYTES - size) * len(rows) // max(size, 1))
@@ -279,10 +284,19 @@ def _to_text(value: object) -> str:
     return _to_text_encoder(value).decode()
 
 
-async def _visible(connection: Connection) -> Visible:
-    cursor = await connection.execute("SELECT pg_current_snapshot()::text")
-    [(text,)] = await cursor.fetchall()
-    return visible_from(text)
+async def _last(connection: Connection, *statements: sql.Composable) -> PGresult:
+    """What the last of them gave. They go in one trip: to wait for each takes longer than what
+    they do."""
+    cursor = await connection.execute(sql.SQL("; ").join(statements), prepare=False)
+    while cursor.nextset():
+        pass
+    assert cursor.pgresult is not None, "every statement has a result"
+    return cursor.pgresult
+
+
+async def _one(connection: Connection, *statements: sql.Composable) -> str:
+    """The only value that the last of them gave."""
+    return str((await _last(connection, *statements)).get_value(0, 0) or b"", "utf-8")
 
 
 def _described(collection: str, row: Sequence[Any]) -> Described:
@@ -340,9 +354,11 @@ def _as_is(text: str) -> sql.SQL:
     return sql.SQL(text)
 
 
-def _row(collection: str, table: Table, values: Sequence[Value]) -> Event:
+def _rows(collection: str, table: Table, columns: Sequence[Sequence[bytes | None]]) -> list[Event]:
     try:
-        return Event("", table.document(values), table.key(values), "read", collection)
+        return [
+            Event("", document, key, "read", collection) for key, document in table.rows(columns)
+        ]
     except ValueError as error:
         raise ChangeTooLarge(
             f"a row of {collection} can't become a record ({error}): mend that",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, cast
 
 import msgspec
 
@@ -223,6 +223,14 @@ class Converters:
         if info.kind == "r":
             return range_of(self.of(info.of))
         return multirange_of(self.of(info.of)) if info.kind == "m" else text
+
+
+def column(convert: Convert, values: Sequence[bytes | None]) -> Sequence[bytes]:
+    """All of a column's."""
+    if None in values:
+        return [_NULL if value is None else convert(value) for value in values]
+    whole = cast("Sequence[bytes]", values)
+    return whole if convert is integer else list(map(convert, whole))
 
 
 # --- what holds other values ----------------------------------------------------------------------
