@@ -1,4 +1,4 @@
-"""The wall clock for those who delete what is old.
+"""The wall clock by which old records are deleted.
 
 Invariant: it runs as fast as the process lives, at most: one that jumps ahead makes nothing old,
 and is said to have jumped, once for every jump. It is believed as it stands when the clock is made.

@@ -94,7 +94,8 @@ class KnownPrincipals:
         self._tokens = {token.digest: of_token(token) for token in tokens}
 
     def forget(self, why: Callable[[], errors.NotNow]) -> None:
-        """Somebody else decides who there is, and doesn't tell this role: `why` says who."""
+        """Another process knows the tokens, and doesn't tell them to this role: `why` says
+        which."""
         self._tokens, self._unknown = None, why
 
     async def close(self) -> None:

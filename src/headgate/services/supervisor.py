@@ -52,7 +52,7 @@ class RoleCommand:
     log_file: Path
     stop_timeout_s: float = STOP_TIMEOUT_S
     log_max_bytes: int = LOG_MAX_BYTES
-    """Above this its log is begun anew, and what was in it kept beside it."""
+    """Above this a role's log is begun anew, and the former one kept beside it."""
     begins_early: bool = False
     """It has much to do before it needs the coordinator, and waits for that by itself."""
 

@@ -128,7 +128,7 @@ class EvidenceRoutes:
         return next((one for one in info.details if one.partition == ref.partition), None)
 
     async def _heard(self, term: Term, asked: AccountQuestion) -> tuple[list[Testimony], list[str]]:
-        """What everybody said who reads or serves, and who said nothing."""
+        """The testimonies of lanes and gateways, and the names of those that gave none."""
         cluster = term.cluster
         witnesses: dict[int, Testimony] = {}
         silent: list[str] = []

@@ -136,7 +136,8 @@ class Fencing:
         return left
 
     async def _claim(self, owner: Owner, fences: FenceCheckpoints) -> bool:
-        """Claim its position, and put it where it is wanted; whether an operator wants it back."""
+        """Claim the partition's position, and put it where an operator wants it; returns whether
+        that is back."""
         fence = Fence(owner.epoch)
         position = await self._checkpoints.claim(owner.ref, fence)
         reset = fences.resets.get(owner.ref)
@@ -169,7 +170,7 @@ class Fencing:
     async def _put_groups_back(
         self, ref: PartitionRef, settled: int, position: Position, fences: FenceCheckpoints
     ) -> None:
-        """Before the partition itself: were it put back alone, nobody would know of them. Those
+        """Before the partition itself: were it put back alone, the groups would be forgotten. Those
         partitions go along that are `behind` it: a consumer that gets older events of a key again
         gets the newer ones behind them."""
         wanted = {ref.partition: (settled, max(position.settled, position.redeliver_to))}

@@ -32,7 +32,7 @@ class Inquiries:
     async def ask(
         self, sessions: Collection[int], ask: Ask, *, timeout_s: float
     ) -> dict[int, Evidence]:
-        """What each of them says; who says nothing in time isn't in it. Raises Overloaded."""
+        """The answers by session, without those that don't come in time. Raises Overloaded."""
         if len(self._open) >= AT_ONCE:
             raise Overloaded("too many ask what became of records at the moment; try again")
         number = next(self._numbers)

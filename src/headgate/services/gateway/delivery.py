@@ -221,8 +221,8 @@ class Deliveries:
     # --- verdicts --------------------------------------------------------------------------------
 
     def _is_plain(self, outline: Outline) -> bool:
-        """Whether all of a batch is settled for sure: each record behind the one before it, and
-        for somebody who has nothing else waiting.
+        """Whether all of a batch is settled for sure: each record behind the one before it, and for
+        a subscriber that has nothing else waiting.
 
         This is what a lane waits for: see docs/benchmarks/deliver.md.
         """
@@ -338,15 +338,17 @@ class Deliveries:
         return "retry" if is_late else verdict
 
     def _write(self, run: Run, messages: Sequence[bytes]) -> list[Waiting]:
-        """Write to everybody who has nothing else waiting; returns those for whom that won't do."""
+        """Write to every subscriber that has nothing else waiting; returns the messages of the
+        others."""
         others = LiveSubscription.pass_through(run, messages, self._get)
         meant = sum([len(names) for names in run.subscriptions])
         self._subscriptions.totals.sent += meant - len(others)
         return others
 
     def _lost(self, delivery: Delivery, round_: Round) -> Verdict:
-        """A gap: everybody on the topic who isn't past it hears of it, though the lane may not know
-        of them any more. Where that may be so, the log has what it matched without them."""
+        """A gap: every subscriber of the topic that isn't past it hears of it, even if the lane
+        doesn't know it any more. Such a subscriber reads from the log what the lane matched without
+        it."""
         verdict: Verdict = "no_subscriber"
         is_late = False
         since = 0 if self._subscriptions.are_known else delivery.lost_from - 1

@@ -23,8 +23,8 @@ def _unheard(_error: errors.HeadgateError, _who: Principal | None, _address: str
 
 @dataclass(slots=True)
 class Entry:
-    """How a connection came in. `principal` None: nobody has to say who they are, or this one has
-    not yet."""
+    """How a connection came in. `principal` None: clients need no credential, or this one has not
+    shown its own yet."""
 
     holdings: Holdings = field(default_factory=Holdings)
     principal: Principal | None = None

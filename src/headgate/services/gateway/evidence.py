@@ -91,7 +91,7 @@ class GatewayEvidence:
             self._reads.add(read, 1, self._now_ms())
 
     def repeated(self, subscription_id: str, delivery: Delivery, first: tuple[int, int]) -> None:
-        """It had the same event from `first`, so it doesn't get this one."""
+        """The subscription had the same event from `first`, so it doesn't get this one."""
         if self._keeps:
             now_ms = self._now_ms()
             topic, seq = delivery.topic, delivery.seq

@@ -74,7 +74,7 @@ class Groups(Protocol):
     """Those who consume here."""
 
     def announcements(self) -> list[ToCoordinator]:
-        """Who they are, for a coordinator that may not know it."""
+        """The consumers, for a coordinator that may not know them."""
 
     def heard(self, message: AssignTargets | RefuseConsumer | LetGo) -> None: ...
 

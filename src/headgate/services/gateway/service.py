@@ -310,7 +310,7 @@ class Gateway:
 
     @property
     def holdings(self) -> Holdings:
-        """What everybody has here, of what is limited."""
+        """What each principal and address holds here of what is limited."""
         return self._subscriptions.holdings
 
     async def failed(self) -> None:

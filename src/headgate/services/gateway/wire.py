@@ -184,7 +184,7 @@ def redirect_message(redirect: Redirect) -> bytes:
 
 
 def authenticated_message(principal: Principal) -> bytes:
-    """It is known who that is, until when (null: for as long as nobody revokes it)."""
+    """The client's principal is known, and until when (null: until it is revoked)."""
     ends = principal.expires_ms or None
     return _encoder.encode(
         {"type": "authenticated", "principal": principal.name, "expires_at_ms": ends}

@@ -95,18 +95,19 @@ class Partitions:
         return sorted((lost | self._too_low | self._unemptied).items())
 
     def unopened(self) -> tuple[PartitionRef, ...]:
-        """Those that are ours and can't be opened now."""
+        """The partitions that are ours and can't be opened now."""
         return tuple(sorted(self._unopened))
 
     def mine(self) -> list[PartitionRef]:
-        """Those that this node has, and those that it should have and couldn't open."""
+        """The partitions that this node has open, and those that it should have and couldn't
+        open."""
         return sorted({*self._open, *self._unopened, *self._too_low})
 
     def owns(self) -> tuple[Owner, ...]:
         return tuple(partition.owner for partition in self.opened())
 
     def sealed(self) -> tuple[Sealed, ...]:
-        """Those that take no appends, as the topology wants it, and where each ends."""
+        """The partitions that take no appends, as the topology wants it, and where each ends."""
         return tuple(
             Sealed(one.owner.ref, one.owner.epoch, one.head)
             for one in self.opened()

@@ -46,7 +46,7 @@ class CurrentWindow:
         self._refused_under = 0
         """The number of the assignment whose last windows came to nothing (0: none)."""
         self._refusals = 0
-        """How many of them, one after the other."""
+        """How many such windows there were in a row."""
         self.plan: WindowPlan | None = None
         """What runs; None between two windows."""
         self.change_ms = 0.0

@@ -1,9 +1,10 @@
 """The router's shell: plans windows, listens to the coordinator, reports, watches and stops.
 
-It plans each window from the newest assignment when it is asked for one, and looks after those who
-run them: what failed is begun again; when there is nothing left to run windows on, the process ends
-(the supervisor brings it back, under a new epoch). On stop it asks for the window's end, waits
-until the lanes have settled and returned their tallies, and only then stops what runs them.
+It plans each window from the newest assignment when it is asked for one, and looks after the
+processes that run them: what failed is begun again; when there is nothing left to run windows on,
+the process ends (the supervisor brings it back, under a new epoch). On stop it asks for the
+window's end, waits until the lanes have settled and returned their tallies, and only then stops
+what runs them.
 
 While the coordinator is away, windows stay open and nothing is overdue.
 
@@ -209,8 +210,9 @@ class Router:
 
     async def stop(self, *, returns: bool = False) -> None:
         """End the window, wait for its tallies, then stop what runs it; bounded at every step.
-        What it owns goes to others then, unless it `returns`. A `start` that is under way must have
-        been cancelled before. Doing it twice is fine: the second call waits for the first."""
+        The router's partitions go to others then, unless it `returns`. A `start` that is under way
+        must have been cancelled before. Doing it twice is fine: the second call waits for the
+        first."""
         async with self._stops:
             if self._life.state is not State.STOPPED:
                 await self._stop(returns=returns)

@@ -80,7 +80,7 @@ class GroupConsumer:
         self.joined: asyncio.Future[Group] = asyncio.get_running_loop().create_future()
         self.ended = False
         self.ending: asyncio.Task[None] | None = None
-        """What ends it, and tells the coordinator, once something does."""
+        """The task that ends the consumer and tells the coordinator, once it is to end."""
         self._bounds = bounds
         self._tell = tell
         self._make_target = make_target
@@ -256,7 +256,7 @@ class GroupConsumer:
         self._handing_out.all_ready()
 
     def renew(self, number: int, epoch: int) -> None:
-        """It works on what it has of the target; that matters once the target is asked for."""
+        """The consumer works on items of the target; that matters once the target is asked for."""
         target = self._held(number, epoch)
         target.renewed_s = asyncio.get_running_loop().time()
         if target.stopped and target.renewed_s - target.told_s >= TELL_EVERY_S:

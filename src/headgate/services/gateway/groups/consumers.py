@@ -232,7 +232,7 @@ class Consumers:
     # --- the coordinator -------------------------------------------------------------------------
 
     def announcements(self) -> list[ToCoordinator]:
-        """Everybody who is here, for a coordinator that may not know it."""
+        """All consumers that are here, for a coordinator that may not know them."""
         return [self._announcement(one) for one in self._table.values() if not one.ended]
 
     def _announcement(self, consumer: GroupConsumer) -> JoinGroup:
@@ -347,7 +347,7 @@ class Consumers:
         }
 
     def _targets_of(self, group: Group) -> dict[str, Target]:
-        """Those that are here, by their names."""
+        """The targets of `group` that are here, by their names."""
         return {
             group.target_name(target.number): target
             for consumer in self._table.values()

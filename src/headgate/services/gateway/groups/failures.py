@@ -74,17 +74,17 @@ class Failing:
         self._again = again
         self._on_given_up = on_given_up
         self._last: Handed | None = None
-        """What has one delivery left, and waits until it can be alone."""
+        """The item that has one delivery left, and waits until it can be alone."""
         self._last_out: set[Hashable] = set()
-        """Those that were handed out so."""
+        """The items that were handed out alone."""
         self._giving_up: set[Hashable] = set()
-        """Those that no consumer has any more."""
+        """The items that wait for their letters, and that no consumer has any more."""
         self._blamed: set[Hashable] = set()
-        """Those whose failure in the consumer's present hands is counted already."""
+        """The items in hand whose failure is counted already."""
         self._nacked: set[Hashable] = set()
         """Those of them that the consumer said itself to have failed with."""
         self._held: set[Hashable] = set()
-        """Those that it holds back, as it said itself."""
+        """Those that the consumer holds back, as it said itself."""
         self._messages: dict[Hashable, bytes] = {}
         """Of redeliveries in hand: the log may not have them any more."""
         self._letters: dict[Hashable, Letter] = {}
@@ -163,8 +163,9 @@ class Failing:
     # --- failures --------------------------------------------------------------------------------
 
     def nacked(self, place: Place, deliveries: int, *, redelivery: bool) -> None:
-        """The consumer failed with what it has, for the time number `deliveries`. What that gives
-        up stays in its hands until it hears so; nothing happens for what it doesn't have."""
+        """The consumer failed with the item at `place`, for the time number `deliveries`. An item
+        that is given up for that stays in its hands until it hears so; nothing happens for an item
+        that it doesn't have."""
         if not self.limit:
             return
         things = [Thing(*place)] if self._hand.holds(*place) else []
@@ -181,8 +182,8 @@ class Failing:
                 self._on_given_up(thing)
 
     def holds_back(self, items: Iterable[Again]) -> None:
-        """The consumer has these, and its program hasn't; nothing happens for what it doesn't
-        have."""
+        """The consumer keeps these items from its program; nothing happens for items that it
+        doesn't have."""
         self._held = {
             thing
             for partition, seq, again in items
@@ -191,8 +192,8 @@ class Failing:
         } & self._in_hand()
 
     def lost(self, *, certain: bool) -> None:
-        """The consumer is gone with what it has, or has had its time; `certain`: it had one thing,
-        and nothing else of any target."""
+        """The consumer is gone with what it had in hand, or took too long; `certain`: it had one
+        item, and nothing else of any target."""
         if not self.limit:
             return
         kept = self._giving_up | self._blamed

@@ -75,11 +75,12 @@ class Target:
         self.finished = asyncio.Event()
         """Whether the consumer says that it is done with it."""
         self.renewed_s = -math.inf
-        """When the consumer last said that it works on what it has of it."""
+        """When the consumer last said that it works on items of the target."""
         self.told_s = -math.inf
         """When the coordinator was last told so."""
         self.waits_to_be_sure = False
-        """Whether it was asked for something while nobody had said that it is ours."""
+        """Whether items were asked for before coordinator or store had said that the target is
+        ours."""
         self.starts: dict[int, int] = {}
         self._group = group
         self._principal = principal
@@ -99,10 +100,10 @@ class Target:
         self._letters = letters
         self._tried_again = tried_again or TriedInVain()
         self.max_deliveries = 0
-        """How often its consumer may fail with something; 0: as often as it comes."""
+        """How often its consumer may fail with an item; 0: without limit."""
         self.at_work: Mapping[Place, int] = {}
-        """What of it the consumer worked on when it connected, and which delivery of that: it isn't
-        lost with it."""
+        """The items of the target that the consumer worked on when it connected, each with the
+        number of its delivery: they don't count as lost with the former connection."""
         self.on_given_up: Callable[[Thing], None] = lambda _: None
         """Told what needs a letter: see `bury`."""
         self._failing = self._nothing_failed({})
@@ -349,9 +350,9 @@ class Target:
         return given_up_message(self.number, epoch, *thing.place, redelivery=again)
 
     async def may_see(self, letter: Letter) -> bool:
-        """Whether its consumer may be handed that, which nobody matches anew. What has left what it
-        watches is told by its key, if it was shown before: that is for the log to say. Raises what
-        reading raises."""
+        """Whether the consumer may be handed the letter, which isn't matched anew. A record that
+        has left the filter is told by its key, if it was shown before, which the log says. Raises
+        what reading raises."""
         subscriber, event = self._subscriber, letter.delivery
         if subscriber is None or subscriber.may_see(event):
             return True

@@ -57,8 +57,8 @@ class Asking:
         return await self._ask(request, "POST", ACCOUNT_PATH, Account, body=body)
 
     async def chosen(self, given: Given, about: About, sight: Sight, request: Request) -> Chosen:
-        """Who is shown, those first whom the record concerns. Of a group's targets, which are
-        subscriptions like any other, the group itself tells."""
+        """The subscriptions to show, those first that the record concerns. A group's targets, which
+        are subscriptions like any other, are told by the group itself."""
         if about.where is not None or not sight.system:
             return Chosen()
         try:

@@ -88,8 +88,8 @@ TICKET = Parameter("ticket", "From POST /v1/tickets, for pages whose EventSource
 class PublicRoutes:
     """`ingest_urls` names the nodes to produce to, by topic and request, the first one first;
     `knows` says whether this gateway has heard of a topic, and not of its end, `is_unheard` whether
-    it remembers what the coordinator may have to hear from it; `crew` owns what
-    looks at the system for those who watch it."""
+    it remembers what the coordinator may have to hear from it; `crew` owns the task that looks at
+    the system for the watchers."""
 
     def __init__(
         self,

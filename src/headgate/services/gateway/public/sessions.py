@@ -20,7 +20,7 @@ BODY_BYTES = 16 * 1024
 
 
 class SessionRoutes:
-    """`rights` None: nobody has to say who they are."""
+    """`rights` None: callers need no credential."""
 
     def __init__(self, rights: Callable[[], Rights | None], machine: Machine) -> None:
         self._rights = rights

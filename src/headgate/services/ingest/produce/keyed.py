@@ -282,8 +282,8 @@ def _is_held(outcome: Outcome) -> bool:
 
 
 def _is_placed_anew(outcome: Outcome, incoming: Incoming) -> bool:
-    """Whether it is worth another try here. Somebody who routes, or who has handed it on, sees to
-    it that what has no owner finds one."""
+    """Whether this node tries the event again. A producer that routes, and a node that handed the
+    request on, find the owner of a partition that has none by themselves."""
     if _is_held(outcome):
         return True
     is_ours = incoming.version is None and not incoming.hops

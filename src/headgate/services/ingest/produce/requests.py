@@ -56,7 +56,8 @@ class Produce:
         self._partitions.close()
 
     async def finish(self, *, timeout_s: float) -> None:
-        """Let requests end; those whose writes don't are told that nobody knows."""
+        """Let requests end; one whose write doesn't end in time is told that its outcome is
+        unknown."""
         if self._under_way:
             await asyncio.wait(set(self._under_way), timeout=timeout_s)
         self._given_up = True

@@ -87,8 +87,8 @@ class Shares:
             )
 
     def counted(self, share: Share, request: Request, now_s: Callable[[], float]) -> Request:
-        """The request, whose body is taken from the share: what it declares at once, and what it
-        didn't as it comes."""
+        """The request, with its body counted against the share: the declared length at once,
+        anything beyond that as it comes."""
         declared = request.headers.get("content-length")
         ahead_bytes = int(declared) if declared.isascii() and declared.isdigit() else 0
         self.take(share, now_s(), size_bytes=ahead_bytes)
