@@ -139,7 +139,7 @@ def _fitting(
 
 
 def _denies_all(grant: Grant, topic: str | None, group: str | None) -> bool:
-    """Where it isn't said which topic, only what denies all of them denies it."""
+    """Where no topic is named, only a grant that denies all topics denies it."""
     if not grant.deny or grant.where is not None:
         return False
     return (topic is not None or "*" in grant.topics) and (group is not None or "*" in grant.groups)

@@ -143,8 +143,8 @@ class ConnectorPlan:
         return [ref for ref in self.refs if ref not in self.reached]
 
     def lacking(self, position: str, *, compares: bool = False) -> frozenset[PartitionRef]:
-        """Those that lack something if they go on from `position`, and nobody knows what;
-        `compares`: wherever it is, what was before is to be told from what comes then."""
+        """The partitions that lack changes if they go on from `position`, nobody knows which;
+        `compares`: the next snapshot is to find that out, wherever the position is."""
         begun_behind = {name for name, at in self.before.items() if compares or at < position}
         return self.bereft | {ref for ref in self.unpinned() if ref.topic in begun_behind}
 

@@ -169,7 +169,7 @@ class Conversation(Generic[Control, Entry]):
         return None
 
     def put_back(self, caller: Hashable, now_s: float) -> Effects:
-        """They never saw what they took since they last asked: it comes next."""
+        """The caller never saw the items that it took since it last asked: they come next."""
         effects: Effects = ()
         for entry in reversed(self._in_hand.pop(caller, ())):
             self._unseen(entry)

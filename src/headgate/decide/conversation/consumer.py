@@ -275,7 +275,7 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return self._count_failure(copy, deliveries)
 
     def _forget_in_hand(self, copy: Copy) -> None:
-        """The caller that took it is not done with it when it asks for the next one."""
+        """A caller that took the item isn't done with it when it asks for the next one."""
         for entries in self._in_hand.values():
             entries[:] = [one for one in entries if _copy(_item(one)) != copy]
 

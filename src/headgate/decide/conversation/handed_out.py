@@ -92,9 +92,9 @@ class Hands:
         return place in self._processed or seq <= self._done.get((target, partition), 0)
 
     def is_new(self, place: Place, *, stands_for_others: bool = False) -> bool:
-        """Whether it is to be handed out; False: it is processed already. One that
-        `stands_for_others` says that nothing up to there comes: that the last of those was
-        processed ahead of the others means nothing for it."""
+        """Whether the item at `place` is to be handed out; False: it is processed already. An item
+        that `stands_for_others` says that no item up to there comes: it is handed out even if the
+        one at its own place was processed ahead of the others."""
         target, partition, seq = place
         self._held.discard(place)
         if place in self._processed:
@@ -133,7 +133,7 @@ class Hands:
             places.difference_update(stale)
 
     def _forget(self, target: int) -> None:
-        """What was processed of it, and what may still be."""
+        """Forget the items of `target` that were processed, and those that may still be."""
         self._done = {where: seq for where, seq in self._done.items() if where[0] != target}
         for places in (self._held, self._processed):
             places.difference_update([place for place in places if place[0] == target])

@@ -79,7 +79,7 @@ class Following(Conversation[ToSubscriber, Waiting]):
     # --- what comes ------------------------------------------------------------------------------
 
     def arrived(self, item: Item) -> bool:
-        """For those subscriptions that don't have it yet."""
+        """Take the item for those subscriptions that don't have it yet."""
         if self.phase is not Phase.LIVE and self.phase is not Phase.OPENING:
             return True
         names: tuple[str, ...]

@@ -1,10 +1,10 @@
-"""What a consumer's user wants again later, and what stands behind it.
+"""Items that a consumer's user wants again later, and the items that stand behind them.
 
 Everything in here was handed to this consumer and isn't processed, though nobody works on it.
 Invariant: while an item waits for its time, nothing of its key that stands behind it in the log is
 handed out; they come out in the order of the log. What is about a whole collection is about every
 key of it, a rename about those of both names: it waits for those of its partition that stand before
-it, and holds those behind it. Other items without a key hold nobody.
+it, and holds those behind it. Other items without a key hold none.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def log_order(item: Item) -> tuple[int, int, bool]:
 
 
 def _key(item: Item) -> object:
-    """What it shares with those that it must not be overtaken by."""
+    """The same for all items that must not overtake each other."""
     if isinstance(item, Resync) or item.key is None:
         return place_of(item)
     return item.target, item.collection, item.key

@@ -127,7 +127,7 @@ class Cluster(State):
     _opened_whole = whole(_opened)
 
     def _refusal(self, hello: Hello, now_ms: int, *, learns: bool) -> str:
-        """Why this can't be who it says it is; empty when it can."""
+        """Why the process can't be the node that `hello` says; empty when it can."""
         if reason := plausible.hello_refusal(self, hello):
             return reason
         if hello.role == "lane":

@@ -93,8 +93,8 @@ class State:
     unfenced: dict[PartitionRef, Owner] = field(init=False)
     """Source partitions whose checkpoint isn't known to be claimed under their epoch yet."""
     unclaimed: dict[PartitionRef, str] = field(default_factory=dict)
-    """Those of `unfenced` that couldn't be claimed when it was tried, and why: nobody waits for
-    them, and nobody reads them."""
+    """The partitions of `unfenced` that couldn't be claimed when it was tried, and why: nothing
+    waits for them, and no lane reads them."""
     again_from: dict[PartitionRef, int] = field(init=False)
     """Those of `unclaimed` that a lane may read on which can't be stopped or heard, each with where
     its log ended when that began: subscribers are told "subscribed" all the same, so whatever was

@@ -160,7 +160,7 @@ class Backlog:
                 self._held.went_forward(ref)
 
     def look(self, now_s: float) -> None:
-        """Those whose pause is over wait like the others."""
+        """Partitions whose pause is over wait like the others."""
         if self._held.size:
             self._waiting.extendleft(reversed(self._held.take_due(now_s)))
 

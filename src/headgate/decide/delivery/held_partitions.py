@@ -61,7 +61,7 @@ class Held:
     def hold(
         self, ref: PartitionRef, items: Iterable[Waiting], *, now_s: float, jitter: float
     ) -> None:
-        """All that waits of it."""
+        """Hold all waiting deliveries of `ref`."""
         delay_s = self._backoff.delay_s(self._attempts[ref], jitter=jitter)
         self._attempts[ref] += 1
         held = self._items[ref] = deque(items)
@@ -81,7 +81,7 @@ class Held:
         return [one for ref in list(self._items) for one in self.take(ref)]
 
     def take(self, ref: PartitionRef) -> list[Waiting]:
-        """What waits of it, if anything does; it begins anew."""
+        """The deliveries of `ref` that wait; its attempts are counted anew."""
         del self._attempts[ref]
         return self._take(ref)
 

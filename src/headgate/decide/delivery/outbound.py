@@ -375,8 +375,8 @@ class Outbound:
         self.parked.again_fitted(len(self._again.arrived()), now_s=now_s)
 
     def again_refused(self, *, now_s: float) -> list[Delivery]:
-        """The gateway won't take them at once: those to blame for it, the only one or nobody; the
-        others are sent in smaller batches."""
+        """The gateway won't take these redeliveries at once. Returns the one to blame, if the batch
+        was a single one; otherwise none, and they are sent in smaller batches."""
         batch = self._again.arrived()
         self._condition.well(self._condition.pressure.fill)
         self.parked.send_fewer(len(batch), now_s=now_s)
@@ -400,7 +400,7 @@ class Outbound:
     def _another_attempt(
         self, batch: Sequence[Waiting], error: str, now_s: float, jitter: float
     ) -> list[Aside]:
-        """Where it was the last one, they are parked."""
+        """After the last attempt the batch's partitions are parked."""
         condition, rules = self._condition, self._rules
         condition.attempts += 1
         if condition.attempts >= rules.max_attempts:

@@ -29,7 +29,8 @@ def narrowed(delivery: Delivery, names: frozenset[str]) -> Delivery:
 
 
 def for_nobody_else(delivery: Delivery) -> Delivery:
-    """`delivery` without a look for who else wants it: that finds those it was shed for."""
+    """`delivery` without the gateway's look for other subscriptions: that would find those it was
+    shed for."""
     if not delivery.broadcast:
         return delivery
     return msgspec.structs.replace(delivery, broadcast=False)

@@ -97,8 +97,9 @@ class Redelivered:
     def put_off(
         self, sending: Sending, names: frozenset[str], now_s: float, *, are_all: bool = False
     ) -> bool:
-        """It will come again for others than `names`, who have had it, or, where they `are_all`, to
-        be settled; False, and nothing changes, if that can't be remembered."""
+        """The redelivery will come again for other subscriptions than `names`, which have had it,
+        or, where they `are_all`, to be settled; False, and nothing changes, if that can't be
+        remembered."""
         if not names:
             return True
         size = self._put_off.size_with(sending, names)
@@ -117,7 +118,7 @@ class Redelivered:
         self._make_room()
 
     def forget(self, sending: Sending) -> None:
-        """Who has had it is known otherwise."""
+        """Which subscriptions have had it is known otherwise."""
         self._put_off.drop(sending)
         self._settled.drop(sending)
 

@@ -64,7 +64,7 @@ class TriedInVain:
             self.forget(next(iter(self._counts)))
 
     def lost(self, things: Iterable[Hashable], *, certain: bool) -> None:
-        """The consumer that had these is gone, or took too long; `certain`: it had one of them,
+        """The consumer that had these is gone, or took too long; `certain`: it had a single one,
         and nothing else."""
         for thing in things:
             self.failed(thing, self.count(thing) + 1, Known.LOST_ALONE if certain else Known.LOST)

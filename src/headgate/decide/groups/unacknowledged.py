@@ -192,5 +192,5 @@ class InHand:
         self._saved[partition] = max(seq, self._saved.get(partition, 0))
 
     def store_has(self, partition: int, seq: int) -> None:
-        """It was looked at; it may have lost what was saved."""
+        """The store was read and has `seq`; it may have lost a later one that was saved."""
         self._saved[partition] = seq

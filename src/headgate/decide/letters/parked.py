@@ -325,8 +325,8 @@ class Parked:
     def letter_rejected(
         self, ref: PartitionRef, seq: int, error: str, *, now_s: float
     ) -> list[Aside] | None:
-        """A parked letter is refused for good: None when it is to be dead; else it stays where it
-        is, and its partition with it."""
+        """A parked letter is refused for good: None when it becomes a dead letter; else it stays,
+        and its partition halts at it."""
         return None if self._rules.keeps_dead else self.halt(ref, seq, error, now_s)
 
     def removed(self, counts: Mapping[PartitionRef, int]) -> None:

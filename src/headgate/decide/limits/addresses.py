@@ -6,7 +6,7 @@ import ipaddress
 
 NOBODY = "unknown"
 FROM_HEADER = "x-headgate-from"
-"""Where a gateway says whom it asks for."""
+"""The header in which a gateway names the address of the client that it asks for."""
 PREFIX_V6 = 64
 """A network that gives out one address of version 6 gives out all of that prefix."""
 

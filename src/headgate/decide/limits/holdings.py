@@ -55,7 +55,7 @@ class Holdings:
         return len({*self._connections, *self._subscriptions, *self._costs_us})
 
     def of(self, who: str) -> Most:
-        """What that one has, of what is limited."""
+        """What `who` holds of what is limited."""
         return Most(self._connections[who], self._subscriptions[who], self._costs_us[who])
 
     def party(self, principal: Principal | None, address: str) -> Party:

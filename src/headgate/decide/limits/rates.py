@@ -32,7 +32,7 @@ class Rate:
         return 0.0 if left > 0 else -left / per_s or 1.0 / per_s
 
     def take(self, who: str, amount: float, per_s: float, now_s: float) -> None:
-        """`who` does so much, whatever is left."""
+        """Count `amount` against the allowance of `who`, even beyond what is left of it."""
         if not per_s:
             return
         self._left[who] = (self._left_of(who, per_s, now_s) - amount, now_s)

@@ -270,7 +270,7 @@ def _too_busy(status: Status, topic: TopicInfo) -> Finding | None:
 
 
 def _repartition(topic: TopicInfo) -> Finding | None:
-    """One that stays in its phase for long, and for whom it waits."""
+    """A repartition that stays in its phase for long, and the nodes that it waits for."""
     under_way = topic.repartition
     if under_way is None or under_way.since_ms <= REPARTITION_THRESHOLD_MS:
         return None

@@ -178,7 +178,7 @@ def described(letter: Letter, *, documents: bool = True) -> LetterInfo:
 
 
 def is_damaged(letter: Letter) -> str:
-    """And what can be done about it."""
+    """Says that the letter is damaged, and what can be done about it."""
     what = f"it is damaged ({letter.damage}), and can't be sent"
     if letter.state == "parked":
         return f"{what}; what is behind it waits: restore the store of letters from a copy"

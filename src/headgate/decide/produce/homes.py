@@ -16,7 +16,7 @@ from headgate.decide.produce.placement import fnv1a_64
 
 
 def in_order(urls: Iterable[str], first_id: str) -> list[str]:
-    """The node whose turn it is, and who follows it where it isn't there."""
+    """The nodes in the order in which they are to be asked: the next one where one isn't there."""
     mark = zlib.crc32(first_id.encode("utf-8", "surrogatepass")).to_bytes(4)
     return sorted(urls, key=lambda url: fnv1a_64(mark, _begun(url)))
 

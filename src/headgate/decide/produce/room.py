@@ -15,7 +15,7 @@ from headgate.errors import Overloaded
 
 
 class Room:
-    """`setting` is what gives it its size."""
+    """`setting` is the name of the setting that gives its size."""
 
     def __init__(self, limit_bytes: int, *, setting: str) -> None:
         self.limit_bytes = limit_bytes

@@ -124,7 +124,7 @@ def done(state: State, wish: Wish) -> list[Effect]:
 
 
 def _put(state: State, connector: Connector) -> list[Effect]:
-    """Its reader keeps it, under its epoch, and hears of it."""
+    """Change the connector; its reader keeps it, under its epoch, and hears of the change."""
     if state.connectors[connector.name] == connector:
         return []
     state.connectors[connector.name] = connector

@@ -70,9 +70,9 @@ def _moved_on(state: State, known: Consumer | None, gateway_id: str) -> list[Eff
 def _renew(
     state: State, key: Key, kept: Iterable[Owner], now_ms: int, *, may_work: bool
 ) -> set[Key]:
-    """New epochs for what a consumer owns but `kept`. Of that, what was leaving it has left, unless
-    its process `may_work` on it: then it is asked for it anew, in a handoff that is as old as it
-    was."""
+    """New epochs for the targets of a consumer but for those `kept`. A target that was being handed
+    off has left, unless the consumer's process `may_work` on it: then it is asked for anew, in a
+    handoff that is as old as it was."""
     groups, kept = state.groups, set(kept)
     touched: set[Key] = set()
     if state.learning.is_on:
@@ -134,7 +134,8 @@ def _lose(consumers: Iterable[Consumer], at_ms: int) -> None:
 
 
 def _gone(state: State, consumers: Sequence[Consumer]) -> list[Effect]:
-    """Go on without some: what they had goes to others, from the positions they acknowledged."""
+    """Go on without some consumers: their targets go to others, from the positions they
+    acknowledged."""
     groups = state.groups
     touched: set[Key] = set()
     for consumer in consumers:

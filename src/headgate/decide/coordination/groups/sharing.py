@@ -200,7 +200,7 @@ def _renewed(state: State, some: Iterable[Group]) -> list[Effect]:
 
 
 def still_in_hand(state: State, owner: Owner, now_ms: int) -> None:
-    """Its donor works on what it has of it: that is worth waiting for, within bounds."""
+    """The donor works on items of the target: the handoff waits for that, within bounds."""
     handoff = state.groups.handoffs.by_ref.get(owner.ref)
     if handoff is not None and state.groups.targets.owners.get(owner.ref) == owner:
         handoff.heard_ms = now_ms

@@ -67,7 +67,7 @@ class Lane:
     report: LaneReport | None = None
     load: Meter = field(default_factory=Meter)
     asked_ms: int = 0
-    """When it was asked to prove that it still holds what it reads."""
+    """When the lane was asked to prove that it still holds the partitions that it reads."""
     handed_off: dict[PartitionRef, Owner] = field(default_factory=dict)
     """What it has let go of, and is to hear of when another lane has it: so that it may end."""
 

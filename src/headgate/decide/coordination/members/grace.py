@@ -1,4 +1,4 @@
-"""Whose partitions go to others before its lease ends, because its connection is gone.
+"""Which nodes' partitions go to others before the lease ends, because the connection is gone.
 
 A process that dies takes its connections along, so a stream that breaks says more than silence
 does. What its node owns goes to others after a short grace, where a node is there to take it:

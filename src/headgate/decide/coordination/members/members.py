@@ -68,11 +68,13 @@ class Member:
     session: int | None
     seen_ms: int
     gone_ms: int | None = None
-    """Since when its stream is broken; None while it isn't, or where it said that it would be."""
+    """Since when its stream is broken; None while it isn't, or where the node said that it would be
+    back."""
     is_missed: bool = False
-    """That has lasted longer than the grace: nobody waits for what it would have to say."""
+    """The stream has been broken for longer than the grace: nothing waits for the node's word."""
     trial_until_ms: int | None = None
-    """Until then it keeps what it has and is given nothing: it comes and goes (grace.py)."""
+    """Until then the node keeps what it has and is given nothing, because it comes and goes
+    (damping.py)."""
     generation: int = 0
     assignment: int = 0
     grown_at: int = 0

@@ -76,7 +76,8 @@ def refusal(state: State, hello: Hello, now_ms: int) -> str:
 def _is_restarted(state: State, known: Member | None, hello: Hello) -> bool:
     """True for a process that this coordinator, or the one before it, had never heard of.
 
-    Every process gets what it owns under new epochs, so one that knows one of them got it.
+    Every process gets its partitions under new epochs, so a process that knows one of these epochs
+    was given it.
     """
     if known is not None:
         return known.hello.incarnation != hello.incarnation

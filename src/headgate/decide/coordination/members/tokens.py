@@ -38,7 +38,7 @@ def creation_refusal(state: State, token: ApiToken, *, first: bool) -> HeadgateE
 
 
 def administrators(state: State, now_ms: int) -> list[str]:
-    """Those who may make tokens, and haven't expired."""
+    """The tokens that may make tokens, and haven't expired."""
     return [
         name
         for name, token in sorted(state.tokens.items())

@@ -125,7 +125,8 @@ class Registry:
     # --- gateways ------------------------------------------------------------------------------
 
     def gateway_returns(self, gateway_id: str) -> None:
-        """It is welcomed. What it had is doubtful until it has named it again."""
+        """The gateway is welcomed. The subscriptions it had are doubtful until it has named them
+        again."""
         self._lacking.discard(gateway_id)
         self._stale[gateway_id] = self._of_gateway.get(gateway_id, set()).copy()
 
@@ -196,8 +197,9 @@ class Registry:
     def registration_complete(
         self, gateway_id: str, incarnation: str
     ) -> SubscriptionChanges | None:
-        """The gateway has named all it has: the rest of what it had is over. One that may not
-        know what it lacks isn't kept: should its stream break now, it has to look into the log."""
+        """The gateway has named all its subscriptions: any others that it had are over. A gateway
+        that may have missed records isn't kept: should its stream break now, it has to look into
+        the log."""
         self.awaited.discard(gateway_id)
         if gateway_id in self._lacking:
             self._drop([gateway_id])

@@ -156,7 +156,8 @@ def released(state: State, session: int, owners: Sequence[Owner], now_ms: int) -
 
 
 def advance(state: State, now_ms: int) -> list[Effect]:
-    """Fence what was let go, or what nobody reads, or what took too long."""
+    """Fence the partitions on the move that were let go, that no lane reads, or that took too
+    long."""
     forgotten = _forget_stuck(state, now_ms)
     releasing = state.handoffs.releasing(state.sources)
     ready = [handoff for handoff in releasing if _is_ready(state, handoff, now_ms)]

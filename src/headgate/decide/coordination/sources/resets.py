@@ -39,7 +39,7 @@ class Resets:
         self.releasing[ref] = (reset, now_ms)
 
     def released(self, ref: PartitionRef) -> None:
-        """Nobody whose settling counts reads it any more."""
+        """No lane whose settling counts reads the partition any more."""
         self.putting[ref], _ = self.releasing.pop(ref)
 
     def end(self, ref: PartitionRef) -> bool:

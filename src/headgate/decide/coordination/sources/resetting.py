@@ -126,7 +126,7 @@ def released(state: State, owners: Iterable[Owner]) -> list[Effect]:
 
 
 def advance(state: State, now_ms: int) -> list[Effect]:
-    """Put what nobody reads any more, or what took too long."""
+    """Put the positions that no lane reads on from any more, or whose release took too long."""
     effects: list[Effect] = []
     for ref, (_, since_ms) in list(state.resets.releasing.items()):
         is_late = now_ms - since_ms >= state.timing.handoff_ms

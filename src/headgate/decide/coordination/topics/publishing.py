@@ -21,7 +21,7 @@ ROLES: tuple[SessionRole, ...] = ("ingest", "router", "gateway", "lane", "client
 
 @dataclass(slots=True)
 class Publication:
-    """`message` is what is pushed; one value for everybody, so that it is encoded once."""
+    """`message` is pushed to every member; one value for all, so that it is encoded once."""
 
     message: PushTopology
     _content: dict[SessionRole, object] = field(init=False)

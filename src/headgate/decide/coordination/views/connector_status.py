@@ -140,7 +140,7 @@ def _final_reason(report: ConnectorReport) -> str:
 
 
 def _without_command(error: str) -> str:
-    """What it says, where it ends with what to do about it: that is said of the state, too."""
+    """The error without the command that it ends with: the connector's state names that, too."""
     what, _, advice = error.rpartition("; ")
     return what if "`headgate connector " in advice else error
 

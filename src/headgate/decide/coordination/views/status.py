@@ -196,7 +196,8 @@ def repartition_plan(
 
 
 def _reports(cluster: Cluster) -> dict[PartitionRef, PartitionReport]:
-    """What lanes say of what they read; what one said before it let go may be above a reset."""
+    """The reports of the lanes that read; one that a lane made before it let go may be above a
+    reset."""
     return {
         report.ref: report
         for session, lane in cluster.lanes.by_session.items()
