@@ -71,7 +71,7 @@ class Holding:
         return [name for name, one in found if one is not None and one.priority == "low"]
 
     def knows_of(self, ref: PartitionRef) -> bool:
-        """Is it clear who reads `ref`, the lane or others?"""
+        """Is it clear whether this lane or another one reads `ref`?"""
         return ref in self.partitions or ref in self.gone
 
     def owned(self) -> tuple[Owner, ...]:

@@ -26,7 +26,7 @@ class Living(Protocol):
 
 
 OpenLane = Callable[[LaneSpec], tuple[Living, Callable[[], Awaitable[None]]]]
-"""Makes a lane, with what closes whatever it used."""
+"""Makes a lane, with the function that closes all that it uses."""
 
 
 class Lives:

@@ -183,8 +183,8 @@ class Reading:
             partition.stop(lost.message)
 
     async def look_ahead(self) -> None:
-        """Find out since when the oldest record waits that was not read, for those partitions of
-        which nothing else is unsettled. Of one that can't be read it stays as it was."""
+        """Find out since when the oldest unread record waits, for the partitions of which nothing
+        else is unsettled. Of a partition that can't be read the time stays as it was."""
         readable = [one for one in self._partitions.values() if self._is_due(one.ref)]
         await asyncio.gather(*(self._look_ahead_of(partition) for partition in readable))
 

@@ -215,7 +215,7 @@ class Tenure:
     # --- letting go ------------------------------------------------------------------------------
 
     async def heed(self) -> None:
-        """What the others find out, acted upon after they said so."""
+        """Act upon what other parts of the lane find out, after they said so."""
         while True:
             self._leave(*await self._grip.next())
 

@@ -105,7 +105,7 @@ class GatewayPipeline:
             timeout_s=timeout_s,
         )
         self._turn = asyncio.Lock()
-        """Whose it is may send, and say to the outbound what came of it."""
+        """The task that holds it may send, and tell the outbound the answer."""
         self._redrives: asyncio.Queue[Redrive] = asyncio.Queue()
         self._redriving = Redriving(
             gateway_id,

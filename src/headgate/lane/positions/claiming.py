@@ -80,9 +80,9 @@ class Claiming:
     async def claimed(
         self, owners: Sequence[Owner], *, may: May, after: Left | None = None
     ) -> list[SourcePartition]:
-        """Those of `owners` that could be had, with `after` only from one of those who left each;
-        begins no claim when it `may` not. Raises StorageFailed where it goes `after` somebody;
-        otherwise what couldn't be had has `failed`."""
+        """The partitions of `owners` that could be claimed, with `after` only from one of the lanes
+        that left each; begins no claim when it `may` not. A claim that fails raises StorageFailed
+        with `after`; without, it is among the `failed`."""
         fences = {owner: self._fence(owner) for owner in owners}
         self._note(Claims(tuple((owner.ref, fence) for owner, fence in fences.items())))
         self.is_open, self.fenced, self.failed = True, set(), {}

@@ -46,8 +46,9 @@ class _Settled(NamedTuple):
     before: int
 
     def up_to(self, *, again: bool) -> int:
-        """How far it is for who comes behind it: a lane that runs doesn't stop for what comes
-        again, so none that starts does, but for what comes `again` itself."""
+        """How far the partition counts as settled for records behind it: a lane that runs doesn't
+        stop for records that come again, so one that starts doesn't either, but for records that
+        come `again` themselves."""
         return self.now if again else max(self.now, self.before)
 
 

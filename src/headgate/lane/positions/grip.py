@@ -26,7 +26,7 @@ class Overtaken(NamedTuple):
 
 
 class Grip:
-    """`holding` is what everybody else sees of it. `taken` hears of each partition that the lane
+    """`holding` is what all other code sees of it. `taken` hears of each partition that the lane
     takes, and `left` of each that it lets go of."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Grip:
             self._taken(one)
 
     def leave_to_others(self, refs: Iterable[PartitionRef]) -> None:
-        """They were planned for the lane, and others have them."""
+        """These partitions were planned for the lane, and other lanes have them."""
         self._gone.update(refs)
 
     def let_go(self, ref: PartitionRef) -> bool:

@@ -1,7 +1,7 @@
 """One source partition as a lane holds it: what was read of it, what is unsettled, what is saved.
 
-Its state is its own: others look at it, and say what they do in calls. Two parts of it are changed
-by one owner each, `read` by Reading and `order` by Crossing.
+Other code looks at its state, and changes it by calls alone. Two parts of it are changed by one
+owner each, `read` by Reading and `order` by Crossing.
 """
 
 from __future__ import annotations
@@ -114,18 +114,19 @@ class SourcePartition:
     # --- what is matched -------------------------------------------------------------------------
 
     def matched(self, record: Record, pending: int) -> None:
-        """So many must answer for `record`; those since the last one that was matched concern
-        nobody."""
+        """So many gateways must answer for `record`; the records between it and the last one that
+        was matched concern none."""
         tracker, seq = self._tracker, record.seq
         tracker.pass_unmatched(seq - 1)
         tracker.take(seq, pending=pending, time_ms=record.time_ms)
 
     def split(self, seq: int, parts: int) -> None:
-        """One of those who must answer for `seq` does so in so many parts."""
+        """One of the gateways that must answer for `seq` does so in so many parts."""
         self._tracker.split(seq, parts)
 
     def matched_through(self, record: Record) -> None:
-        """Everything up to `record` was read; whatever wasn't matched of it concerns nobody."""
+        """Everything up to `record` was read; records of it that weren't matched concern no
+        gateway."""
         self._tracker.pass_unmatched(record.seq)
         self.read.accept(record)
 
@@ -158,7 +159,8 @@ class SourcePartition:
         return self._tracker.awaits(seq)
 
     def settle(self, seq: int, outcome: Outcome) -> int:
-        """One of those who must answer for `seq` has; returns by how much the position moves."""
+        """One of the gateways that must answer for `seq` has; returns by how much the position
+        moves."""
         tracker = self._tracker
         before = tracker.position
         tracker.settle(seq, outcome)

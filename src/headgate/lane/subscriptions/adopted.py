@@ -162,7 +162,7 @@ class Adopted:
         self._freeze(len(news.wanted))
 
     def forget(self) -> None:
-        """Nothing of what it began with counts."""
+        """Forget the subscriptions that the lane began with."""
         self.index, self.revision = MatchIndex.empty(), 0
 
     def since(self, ref: PartitionRef, subscriptions: tuple[str, ...]) -> tuple[int, ...]:

@@ -70,17 +70,18 @@ class Matching:
                 yield record, made
 
     def _to_groups(self, delivery: Delivery) -> Delivery:
-        """As it is, or as an ordinary record where it is for targets of consumer groups alone: they
-        go back by their own positions, so what they have is a repeat to them, and what was on its
-        way to one that leaves needs no letter."""
+        """The redelivery as it is, or as an ordinary record where it is for targets of consumer
+        groups alone: groups go back by their own positions, so they drop it as a repeat, and need
+        no letter when a consumer leaves."""
         found = [self._adopted.index.subscription(name) for name in delivery.subscriptions]
         if delivery.broadcast or any(one is None or one.shard is None for one in found):
             return delivery
         return replace(delivery, redelivery=False, wish=0, in_turn=False)
 
     def anew(self, delivery: Delivery) -> dict[str, Delivery]:
-        """A delivery that was made before, for those who want the record now, per gateway: who it
-        matches, and those that were told it had left them and are still there."""
+        """A delivery that was made before, for the subscriptions that want the record now, per
+        gateway: those that it matches, and those that were told that it had left their filter and
+        are still there."""
         index = self._adopted.index
         document: object = None
         if index.needs_document(delivery.topic):
