@@ -52,8 +52,8 @@ UNREADABLE = (
     RecursionError,
     msgspec.MsgspecError,
 )
-"""What joserfc and msgspec raise for what is none of what it should be, or of a kind that they
-don't know."""
+"""What joserfc and msgspec raise for tokens and keys that aren't what they should be, or are of a
+kind that they don't know."""
 
 
 @dataclass(frozen=True, slots=True)

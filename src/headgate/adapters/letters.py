@@ -136,7 +136,8 @@ def _damaged(why: object) -> StorageFailed:
 
 
 def content_of(delivery: Delivery | None) -> bytes:
-    """What is written down of it: of a damaged one nothing, so that nobody takes it for whole."""
+    """What is written down of the delivery: nothing of a damaged one, so that it can't be taken for
+    whole."""
     return b"" if delivery is None else encoded(delivery)
 
 

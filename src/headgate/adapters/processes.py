@@ -88,8 +88,8 @@ def children() -> list[psutil.Process]:
 
 
 def families_except(known_pids: Iterable[int]) -> list[psutil.Process]:
-    """This process's other children, with all that is below them: those that came here because
-    their parent died, among others."""
+    """This process's other children, with their descendants: among them processes that came here
+    because their parent died."""
     known = set(known_pids)
     found = []
     for child in children():

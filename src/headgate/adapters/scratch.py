@@ -1,4 +1,5 @@
-"""A folder for what one process makes and nobody needs after it, beside those of others.
+"""A folder for files that one process makes and that aren't needed after it, beside the folders of
+others.
 
 Invariant: nobody removes the folder of a process that lives, and what the dead left is removed by
 the next that comes. Process ids can't say who lives: two containers that share a data folder may

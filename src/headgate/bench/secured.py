@@ -1,7 +1,8 @@
-"""What it takes to measure the same roles where everybody has to say who they are.
+"""What it takes to measure the same roles with credentials.
 
-Beside the roles of a benchmark, which ask nobody, stand others that ask: both get the same load in
-turns, and their ratio says what asking costs. Nothing of it is kept: tokens are made for the run.
+Beside the roles of a benchmark, which ask for none, stand others that ask: both get the same load
+in turns, and their ratio says what asking costs. Nothing of it is kept: tokens are made for the
+run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`headgate node`: who is there, and how one of them gives away what it owns, or begins anew."""
+"""`headgate node`: which nodes there are, and how one of them gives its partitions away, or begins
+anew."""
 
 from __future__ import annotations
 

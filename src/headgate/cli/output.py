@@ -136,7 +136,7 @@ def print_json(value: object) -> None:
 
 
 def write_line(line: bytes) -> None:
-    """One line to standard output, at once: who reads it may be waiting for it."""
+    """One line to standard output, at once: a program that reads it may be waiting for it."""
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
 

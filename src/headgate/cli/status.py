@@ -1,4 +1,5 @@
-"""`headgate status`: who is there, who owns what, what is moving, and how far behind it is."""
+"""`headgate status`: which nodes there are, what each owns, which partitions move, and how far
+behind each is."""
 
 from __future__ import annotations
 

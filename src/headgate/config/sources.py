@@ -54,7 +54,7 @@ Settings = dict[str, Setting]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one source says, and what is wrong with how it says it."""
+    """The settings of one source, and what is wrong with how they are written."""
 
     settings: Settings
     mistakes: list[InvalidConfig]

@@ -1,8 +1,8 @@
-"""Who listens during a run of the demo: subscribers with a filter each, or consumers that share.
+"""The audience of a run of the demo: subscribers with a filter each, or consumers that share.
 
 Invariants: an audience says which of its watches must get a report before the report is sent, and
-passes on every event that one of them gets. Where everybody has to say who they are, a watch asks
-for everything, and what it gets is what its grant shows.
+passes on every event that one of them gets. Where credentials are needed, a watch asks for
+everything, and gets what its grant shows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Audience(Protocol):
         """Open everybody; `stack` closes them."""
 
     def following(self, received: Received) -> list[Coroutine[Any, Any, None]]:
-        """What each of them does until it is cancelled."""
+        """What each watch does until it is cancelled."""
 
     async def halfway(self) -> None:
         """Half of the time is over."""

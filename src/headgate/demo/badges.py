@@ -1,9 +1,9 @@
-"""Who is who in a run in which everybody has to say so.
+"""The tokens of a run in which everybody needs one.
 
-The demo is the administrator, and has a token made for everybody else with what they need and no
-more. A subscriber asks for everything then: that it gets what its watch says is its grant's doing.
-Invariants: nobody but the administrator says a token of somebody else; where nobody has to say who
-they are, nothing is asked for and nothing is said.
+The demo is the administrator, and has a token made for every other client, with the grants that it
+needs and no more. A subscriber asks for everything then: that it gets what its watch says is its
+grant's doing. Invariants: no client but the administrator has a token of another one; where no
+credentials are needed, none are made and none are shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRODUCER = "producer"
 
 
 class Badges:
-    """`admin` is the administrator's token; empty: nobody has to say who they are."""
+    """`admin` is the administrator's token; empty: no credentials are needed."""
 
     def __init__(self, address: str, admin: str = "") -> None:
         self._address = address

@@ -74,8 +74,8 @@ class FlightPath:
 
 
 class Flight:
-    """`show` is called with a fresh view every `show_every_s` seconds; `badges` are what everybody
-    says who they are by."""
+    """`show` is called with a fresh view every `show_every_s` seconds; `badges` has everybody's
+    tokens."""
 
     def __init__(
         self,

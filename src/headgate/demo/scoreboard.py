@@ -1,4 +1,4 @@
-"""The demo's books: what was acknowledged, who must get it, and who got it.
+"""The demo's books: which reports were acknowledged, which watches must get each, and which got it.
 
 Invariants: an expected delivery is forgotten once it arrived and only then, so what is left at the
 end is missing; only acknowledged events count; what is remembered is bounded by what is under way,

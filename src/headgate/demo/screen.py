@@ -28,7 +28,7 @@ WIDE = 110
 
 LATENCY = "latency p50 / p99"
 VICTIMS = {"gateway": "gateway", "ingest": "ingest node", "router": "router"}
-"""Whom to kill, the one that is back soonest first."""
+"""The roles to kill, the one that is back soonest first."""
 SPARK_TAKES = "Spark takes 10 to 30 s"
 PARTITIONS_SHOWN = 16
 TARGETS_SHOWN = 12

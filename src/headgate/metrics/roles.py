@@ -136,8 +136,8 @@ class RouterMetrics(NodeMetrics):
 
 
 class CoordinatorMetrics(Metrics):
-    """The cluster as a whole, and what lanes report, from the coordinator that leads; of the others
-    only what they are."""
+    """The cluster as a whole, and what lanes report, from the coordinator that leads; one that
+    stands by shows only its own state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class CoordinatorMetrics(Metrics):
             "Times this coordinator led and ended by an error, to begin anew.",
         )
         self.cluster: list[Told] = []
-        """Those that show nothing where another one leads."""
+        """The metrics that show nothing at a coordinator that doesn't lead."""
         self._describe_cluster()
         self._describe_partitions()
         self._describe_lanes()

@@ -1,4 +1,4 @@
-"""Addresses that a server listens on, and those that others reach it at."""
+"""Addresses that a server listens on, and the addresses at which other processes reach it."""
 
 from __future__ import annotations
 

@@ -393,7 +393,7 @@ class Status(msgspec.Struct, frozen=True):
     leader: str = ""
     """The coordinator that decides."""
     learning: bool = False
-    """It has lost its state, and learns who owns what."""
+    """The coordinator has lost its state, and learns from the nodes which of them owns what."""
     clients: int = 0
     """Clients that follow the topology."""
     moves: list[MoveStatus] = []

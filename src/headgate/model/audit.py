@@ -1,4 +1,5 @@
-"""One line of the audit trail: who did what, where they came from, and what came of it.
+"""One line of the audit trail: which principal did what, from which address, and with which
+outcome.
 
 Invariant: nothing of a body, a document or a credential is part of one.
 """

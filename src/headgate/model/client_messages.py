@@ -60,7 +60,7 @@ class _Record(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.raw)
 
     def __repr__(self) -> str:
-        """What one wants to see of it: where it is, what it is about, and how it begins."""
+        """The event's place in the log, its key and the beginning of its document."""
         place = f"{self.topic}:{self.partition}:{self.seq}"
         again = ", redelivery=True" if self.redelivery else ""
         document = bytes(self.raw).decode(errors="replace")

@@ -84,7 +84,7 @@ class Connector(msgspec.Struct, frozen=True):
 
 
 def intake_ref(name: str) -> PartitionRef:
-    """What stands for a connector where it is said who reads it: partition 0 of its name."""
+    """The partition that stands for a connector in tables of owners: partition 0 of its name."""
     return PartitionRef(name, 0)
 
 

@@ -35,9 +35,9 @@ class CheckpointPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransportPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """What it takes to reach gateways, whatever they announce: the pass they want to see, the token
-    (of NATS, and of gateways that ask for no pass), the file of the certificate that vouches for
-    them, and the servers of NATS."""
+    """How a lane reaches gateways, over any transport: the pass to show them, the token (of NATS,
+    and of gateways that ask for no pass), the file of the certificate that vouches for them, and
+    the servers of NATS."""
 
     shown: str = ""
     token: str = ""

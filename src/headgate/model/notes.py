@@ -34,7 +34,8 @@ class Waits(msgspec.Struct, frozen=True, tag=True):
 
 
 Entry = Claims | Holds | Waits | PushTopology | SubscriptionSnapshot | SubscriptionChanges
-"""What a lane notes: what it is, and what it was told, before it says that it knows it."""
+"""What a lane notes: its own claims, and every message of the coordinator before it acknowledges
+it."""
 
 
 class Left(msgspec.Struct, frozen=True):

@@ -66,8 +66,8 @@ class Position(msgspec.Struct, frozen=True):
 
     @property
     def is_back(self) -> bool:
-        """Whether it was further than it is, before its log lost its history or an operator put it
-        back."""
+        """Whether the position was further once, before the log lost its history or an operator put
+        it back."""
         return max(self.redeliver_to, self.again_to) > self.settled
 
     @property

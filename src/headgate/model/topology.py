@@ -1,4 +1,4 @@
-"""Who is there and who owns what, as one immutable value with a generation.
+"""The members and what each of them owns, as one immutable value with a generation.
 
 Invariant: a node applies a topology before it acknowledges its generation, and ignores older ones.
 """

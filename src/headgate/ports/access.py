@@ -18,7 +18,8 @@ class Gate(Protocol):
         who isn't granted what the route needs, NotNow while nobody knows."""
 
     def error_for(self, request: Request, error: errors.UnknownTopic) -> errors.UnknownTopic:
-        """What of the error is for this principal, who may not know what else there is."""
+        """The error as this principal may see it, which may not know which other topics there
+        are."""
 
     def shown(self, route: Route, request: Request, answer: Answer) -> Answer:
         """What of the answer is for this principal."""
@@ -45,7 +46,7 @@ class Principals(Protocol):
 
 
 class SignedClaims(Protocol):
-    """Checks JWTs: the signature, who made them, for whom, and for how long."""
+    """Checks JWTs: the signature, the issuer, the audience and the expiry."""
 
     def recognises(self, credential: str) -> bool:
         """Whether it looks like a JWT at all."""

@@ -1,4 +1,4 @@
-"""HTTP, seen from a role: where it is called, and how it calls others."""
+"""HTTP, seen from a role: how it is called, and how it calls other roles."""
 
 from __future__ import annotations
 

@@ -34,10 +34,10 @@ class LetterStore(Protocol):
     # --- lanes and targets -----------------------------------------------------------------------
 
     async def claim(self, fences: Fences) -> dict[str, frozenset[PartitionRef]]:
-        """Take the letters of these partitions: who had them can't change them any more.
+        """Take the letters of these partitions: the former holder can't change them any more.
 
-        Returns, per gateway, those that have parked letters for it. Letters that an operator wants
-        to be sent again don't count: nothing has to wait for them.
+        Returns, per gateway, the partitions that have parked letters for it. Letters that an
+        operator wants to be sent again don't count: nothing has to wait for them.
         """
 
     async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:

@@ -77,11 +77,11 @@ class ChangeStream(Protocol):
         Never empty."""
 
     async def next(self, patience_s: float = PATIENCE_S) -> Changes:
-        """What comes next; waits that long for it, about, then says that there is nothing.
+        """The next changes; waits about `patience_s` for one, then returns none.
 
         Raises OriginUnavailable when the origin is away (open it again at the last position),
-        OriginHistoryLost when it no longer has what comes next, ChangeTooLarge when it can't hand
-        out the very next change: with its `position` and `what` it is, so that one may go on
+        OriginHistoryLost when it no longer has the next change, ChangeTooLarge when it can't hand
+        out the very next change: with its `position` and `what` it is, so that the reader may go on
         behind it. Of each batch everything is returned, or nothing.
         """
 

@@ -14,7 +14,8 @@ class WindowsDied(HeadgateError):
 
 
 class Plans(Protocol):
-    """The router, as those see it who run its windows. Both are called in the router's loop."""
+    """The router, as the code that runs its windows sees it. Both are called in the router's
+    loop."""
 
     async def next_plan(self) -> WindowPlan | None:
         """The next window; waits a while for one. None: there is none for now, ask again."""

@@ -53,7 +53,7 @@ class _Write:
 class EtcdCoordinationStore:
     """Implements ports.coordination.CoordinationStore; closes the connection with itself.
 
-    Without a leadership the one who writes is the one who loaded last: everybody else is fenced.
+    Without a leadership only the coordinator that loaded last may write: every other one is fenced.
     """
 
     def __init__(self, connection: EtcdConnection, leadership: Leadership | None = None) -> None:

@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
 
     def eof_received(self) -> None:
-        """A client that closes its half has gone: nobody reads what it would be told."""
+        """A client that closes its half has gone: nobody would read an answer."""
 
     def data_received(self, data: bytes) -> None:
         if self._last:

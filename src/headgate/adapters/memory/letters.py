@@ -28,7 +28,7 @@ _Place = tuple[str, PartitionRef, int, str]
 
 
 class MemoryLetters:
-    """What is stored, and what lanes change of it."""
+    """The stored letters, and how lanes change them."""
 
     def __init__(self) -> None:
         self.letters: dict[int, Letter] = {}

@@ -174,7 +174,8 @@ class Session:
 
 
 class Connections:
-    """At most `limit` connections at a time; who wants one more waits, until its deadline."""
+    """At most `limit` connections at a time; a caller that wants one more waits, until its
+    deadline."""
 
     def __init__(
         self,

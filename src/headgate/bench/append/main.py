@@ -61,7 +61,7 @@ class Round(msgspec.Struct):
     """One round of the system and the one of the bare store next to it.
 
     With single requests, there is one of the barest server over the bare store, too; with keyed
-    ones, one of the system that asks everybody who they are.
+    ones, one of the system that asks for credentials.
     """
 
     served_per_s: float
@@ -173,7 +173,7 @@ def _ratio(rounds: list[Round]) -> float:
 
 
 def _secured_ratio(rounds: list[Round]) -> float:
-    """The same for who says who they are, to who needn't."""
+    """The same for producers with a credential, to those that need none."""
     return round(statistics.median(one.secured_per_s / one.served_per_s for one in rounds), 3)
 
 
@@ -342,7 +342,7 @@ async def system(
 
 
 async def secured_place(config: Config) -> Place:
-    """With a producer whom its node knows."""
+    """With a producer whose token the node knows."""
     admin = administrator(config)
     assert admin is not None, "that is what it was started with"
     place = Place(_url(config), admin, await token_for(_url(config), admin, "produce"))

@@ -248,7 +248,8 @@ class Receiving:
         self._coordinator.welcome(Topology(1, topics=(topic,)))
 
     async def open(self, order: Open, side: str) -> tuple[dict[str, str], list[str]]:
-        """Where it takes deliveries, and for whom."""
+        """The addresses at which it takes deliveries, and the subscriptions that it takes them
+        for."""
         if side != SECURED:
             urls = await self._listen(order, PassKeeper(), side)
             return urls, await self._subscribe(order.subscriptions, None)

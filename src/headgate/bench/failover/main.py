@@ -38,7 +38,7 @@ URLS = ("gateway-1", "gateway-2")
 
 @dataclass(slots=True)
 class Traffic:
-    """What was sent when, what became of it, and what is wrong with it."""
+    """The events that were sent and when, what became of each, and what is wrong with that."""
 
     keys: list[str]
     sent_s: list[float] = field(default_factory=list)

@@ -122,7 +122,7 @@ class Tally:
         self._moved_s = self._now_s()
 
     def pace(self, per_s: float) -> str:
-        """How fast it goes, or what it waits for."""
+        """How fast events are produced, or what they wait for."""
         if self._now_s() - self._moved_s < STILL_S:
             return f"{per_s:,.0f}/s"
         answered = self.acknowledged + self.failed

@@ -33,8 +33,8 @@ def backlog_sentence(plan: RepartitionPlan) -> str:
 
 
 def waits_table(plan: RepartitionPlan) -> Grid:
-    """Who waits for whom. Partitions that share keys do so among each other: one row for all those
-    of them that are alike."""
+    """Which partitions wait for which. Only partitions that share keys do: one row for all that are
+    alike."""
     rows: list[tuple[str, str]] = []
     for waiting, awaited in _alike(plan):
         new = named((plan.topic, one) for one in waiting)

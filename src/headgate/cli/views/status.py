@@ -168,8 +168,8 @@ def _sections(status: Status, *, everything: bool) -> Iterator[tuple[str, Render
 
 
 def _partitions(status: Status, *, everything: bool) -> Iterator[tuple[str, RenderableType]]:
-    """All of them where they are asked for, those with records where they are few, else those that
-    somebody should look at."""
+    """All partitions where they are asked for, those with records where they are few, else those
+    that an operator should look at."""
     found = [(topic, one) for topic in status.topics for one in topic.details]
     if not found:
         return

@@ -1,4 +1,4 @@
-"""Who may do what, and what is written down about it."""
+"""What principals may do, and what is written down about it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LimitSettings(Section):
 
 class SecuritySettings(Section):
     enabled: bool = False
-    """Everybody has to say who they are; also so where `admin_token` or a `jwt.issuer` is set."""
+    """Callers need a credential; also so where `admin_token` or a `jwt.issuer` is set."""
     admin_token: AdminToken = ""
     """An administrator's token, beside those of `headgate token create`."""
     jwt: JwtSettings = JwtSettings()
@@ -91,5 +91,5 @@ class SecuritySettings(Section):
 
     @property
     def is_on(self) -> bool:
-        """Whether anybody has to say who they are."""
+        """Whether callers need a credential."""
         return self.enabled or bool(self.admin_token) or bool(self.jwt.issuer)

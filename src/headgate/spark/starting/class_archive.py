@@ -111,7 +111,7 @@ class ClassArchive:
             path.unlink(missing_ok=True)
 
     def is_wanted(self) -> bool:
-        """It isn't there, and nothing says that it can't be made."""
+        """There is no archive, and no failure of late says that it can't be made."""
         return self.find() is None and not self._failed_lately()
 
     @contextlib.contextmanager

