@@ -58,3 +58,40 @@ async def test_neither_a_generator_nor_a_finalizer_that_closes_one_then_hangs() 
         assert (counts, positions) == ("1 1", "positions {0: 1}")
         assert len(refused) == 2
         assert all("the program is ending" in error for error in refused)
+
+
+HANGING = """
+import threading
+from headgate.client import SyncProducer, SyncSubscriber
+from headgate.errors import HeadgateError
+
+url = "http://127.0.0.1:1"
+began = threading.Event()
+
+def ask():
+    began.set()
+    threading.Event().wait()
+
+try:
+    with SyncSubscriber(url, "a", token=ask, open_timeout_s=0.1):
+        pass
+except HeadgateError as error:
+    print(began.is_set(), error)
+left_open = SyncProducer(url, token=ask)
+threading.Thread(target=left_open.send, args=("a", {}), daemon=True).start()
+"""
+
+
+async def test_a_function_for_tokens_that_never_returns_keeps_no_program() -> None:
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HANGING), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(WAIT_S):
+            said, _ = await program.communicate()
+    finally:
+        if program.returncode is None:
+            program.kill()
+            await program.wait()
+    assert program.returncode == 0
+    assert said.decode().startswith("True no gateway answered within 0.1 s")

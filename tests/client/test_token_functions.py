@@ -6,13 +6,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
 
 from headgate import errors
 from headgate.adapters.machine import THIS_MACHINE
+from headgate.adapters.memory.machine import ScriptedMachine
 from headgate.client import credentials as credentials_module
 from headgate.client import identified_link
 from headgate.client.credentials import Credentials
@@ -28,12 +32,14 @@ from headgate.model.http import Response
 from headgate.ports.connection import Link, LinkListener
 from headgate.ports.http import HttpCalls
 from headgate.tasks import deaths
+from tests.client.cancelling import Cancelled, Cancelling, cancel_everywhere
 from tests.client.produce_server import ProduceServer, produce_server
 from tests.client.test_sync_producer import in_thread
 from tests.services.gateway.world import until
 from tests.virtual_time import run_virtual
 
-WAIT_S = 5.0
+T = TypeVar("T")
+WAIT_S = 10.0
 QUICK = ProducerOptions(backoff_first_s=0.001, backoff_max_s=0.01)
 STATUS = Status("0.1.0", 1, 1, [], [], [], [], [], 0, ws_url="ws://gateway/v1/subscribe")
 EVENT = (
@@ -172,7 +178,10 @@ async def test_a_subscriber_rides_out_a_function_that_fails() -> None:
 
 
 async def test_who_is_cancelled_while_a_token_is_asked_for_is() -> None:
-    said = Credentials(lambda: asyncio.sleep(WAIT_S, "late"))
+    async def ask() -> str:
+        return await asyncio.sleep(WAIT_S, "late")
+
+    said = Credentials(ask)
     asking = asyncio.create_task(said.current())
     await asyncio.sleep(0)
     asking.cancel()
@@ -231,8 +240,12 @@ async def test_a_timeout_of_its_own_is_not_that_of_the_address(
 ) -> None:
     monkeypatch.setattr(credentials_module, "ASK_TIMEOUT_S", 0.01)
     here = Here()
+
+    async def late() -> str:
+        return await asyncio.sleep(WAIT_S, "late")
+
     for ask, said in (
-        (lambda: asyncio.sleep(WAIT_S, "late"), "took over"),
+        (late, "took over"),
         (Asked(TimeoutError("of the socket")), "failed: TimeoutError"),
     ):
         client = HttpClient("http://here", open_calls=here.open_calls, credentials=Credentials(ask))
@@ -286,6 +299,220 @@ def test_nothing_is_sent_after_the_deadline_though_a_token_comes_then() -> None:
         assert here.produced == [b'{"n":2}']
 
     run_virtual(scenario())
+
+
+@pytest.mark.parametrize("first", [None, "old"], ids=["none yet", "refused"])
+def test_what_waits_for_a_token_is_told_that_it_is_not_written(first: str | None) -> None:
+    answers = [first] if first else []
+
+    async def ask() -> str:
+        if answers:
+            return answers.pop()
+        await asyncio.sleep(1_000.0)
+        return "late"
+
+    async def scenario() -> None:
+        here = Here()
+        options = ProducerOptions(deadline_s=8.0)
+        for closes in (False, True):
+            producer = Producer("http://here", options, token=ask, open_calls=here.open_calls)
+            sending = asyncio.create_task(producer.send("t", {"n": 1}))
+            await asyncio.sleep(7.0)  # the route isn't waited for any more
+            if closes:
+                producer._abandon(errors.NotNow("the producer was closed"))
+            with pytest.raises(errors.NotNow) as failure:
+                await sending
+            assert not isinstance(failure.value, errors.OutcomeUnknown)
+            await producer.close()
+        assert not here.produced
+
+    run_virtual(scenario())
+    assert deaths.counts() == {}
+
+
+def test_what_was_told_that_it_is_not_written_is_not_when_the_token_comes() -> None:
+    """But what came along with it, whose deadline is later, is."""
+    asked = itertools.count()
+
+    async def ask() -> str:
+        if not next(asked):
+            return "old"
+        await asyncio.sleep(3.0)
+        return "token"
+
+    async def scenario() -> None:
+        here = Here()
+        options = ProducerOptions(deadline_s=3.5, linger_s=3.0)
+        producer = Producer("http://here", options, token=ask, open_calls=here.open_calls)
+        first = asyncio.create_task(producer.send("t", {"n": 1}))
+        await asyncio.sleep(2.9)
+        second = asyncio.create_task(producer.send("t", {"n": 2}))
+        with pytest.raises(errors.Timeout) as failure:
+            await first
+        assert not isinstance(failure.value, errors.OutcomeUnknown)
+        await second
+        await producer.close()
+        assert here.produced == [b'{"n":2}']
+
+    run_virtual(scenario())
+
+
+class Blocking:
+    """A function that isn't asynchronous, and blocks until it `may_return`."""
+
+    def __init__(self, answer: str = "token") -> None:
+        self.began, self.may_return = threading.Event(), threading.Event()
+        self.threads: list[threading.Thread] = []
+        self._answer = answer
+
+    def __call__(self) -> str:
+        self.threads.append(threading.current_thread())
+        self.began.set()
+        assert self.may_return.wait(WAIT_S)
+        return self._answer
+
+
+async def test_one_that_blocks_does_not_hold_the_loop() -> None:
+    ask = Blocking()
+    said = Credentials(ask)
+    asking = asyncio.create_task(said.current())
+    async with asyncio.timeout(WAIT_S):
+        await until(ask.began.is_set)
+        ask.may_return.set()
+        assert await asking == "token"
+
+
+async def test_one_that_blocks_is_at_work_once_whoever_gave_up_waiting_for_it() -> None:
+    ask = Blocking()
+    said = Credentials(ask)
+    for _ in range(3):
+        asking = asyncio.create_task(said.current())
+        async with asyncio.timeout(WAIT_S):
+            await until(ask.began.is_set)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    ask.may_return.set()
+    assert await asyncio.wait_for(said.current(), WAIT_S) == "token"
+    assert len(ask.threads) == 1
+    await said.close()
+
+
+def test_on_a_scripted_machine_there_is_no_thread() -> None:
+    async def scenario() -> None:
+        here = threading.current_thread()
+        said = Credentials(lambda: threading.current_thread().name, ScriptedMachine())
+        assert await said.current() == here.name
+
+    run_virtual(scenario())
+
+
+async def test_one_that_is_not_asynchronous_may_return_what_is() -> None:
+    said = Credentials(lambda: asyncio.sleep(0, "token"))
+    assert await said.current() == "token"
+
+
+@pytest.mark.parametrize("failure", [StopIteration(), Panic("in another language")])
+async def test_one_that_is_not_asynchronous_may_raise_whatever_it_likes(
+    failure: BaseException,
+) -> None:
+    def ask() -> str:
+        raise failure
+
+    with pytest.raises(errors.NotNow, match="function for the token failed"):
+        await asyncio.wait_for(Credentials(ask).current(), WAIT_S)
+    assert deaths.counts() == {}
+
+
+async def test_a_blocking_producer_whose_function_blocks_ends_its_calls_and_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("headgate.client.producing.calls", "headgate.client.producer"):
+        monkeypatch.setattr(f"{name}.ANSWER_MARGIN_S", 0.1)
+    ask = Blocking()
+    producer = SyncProducer("http://127.0.0.1:1", ProducerOptions(deadline_s=0.01), token=ask)
+
+    def run() -> errors.HeadgateError | None:
+        with producer:
+            try:
+                producer.send("t", {})
+            except errors.HeadgateError as error:
+                return error
+        return None
+
+    failure = await asyncio.wait_for(asyncio.wrap_future(in_thread(run)), WAIT_S)
+    assert ask.began.is_set()
+    ask.may_return.set()
+    assert isinstance(failure, errors.NotNow)
+    assert not isinstance(failure, errors.OutcomeUnknown)
+
+
+async def test_a_blocking_subscriber_whose_renewal_blocks_goes_on_and_closes() -> None:
+    """The loop is free: what comes is handed out, and closing waits for nobody."""
+    here, ask, asked = Here(), Blocking("second"), itertools.count()
+
+    def first_at_once() -> str:
+        return ask() if next(asked) else "first"
+
+    subscriber = SyncSubscriber(
+        "http://here", token=first_at_once, open_calls=here.open_calls, open_link=here.open_link
+    )
+    subscriber.add("t", id="s")
+
+    def run() -> object:
+        with subscriber:
+            link: Any = here.links[0].listener  # the client's end of the connection
+            subscriber._loop.call_soon_threadsafe(link._begin_renewal)
+            assert ask.began.wait(WAIT_S)
+            subscriber._loop.call_soon_threadsafe(link.heard, EVENT)
+            return next(subscriber)
+
+    taken = await asyncio.wait_for(asyncio.wrap_future(in_thread(run)), WAIT_S)
+    ask.may_return.set()
+    assert isinstance(taken, Event)
+
+
+def test_what_is_cancelled_or_closed_in_the_middle_leaves_nothing_behind() -> None:
+    """On a machine where a function takes its time without a thread."""
+
+    class Slow(ScriptedMachine):
+        async def offload(self, work: Callable[[], T]) -> T:
+            await asyncio.sleep(0.01)
+            return work()
+
+    async def scenario(cancelling: Cancelling) -> None:
+        here, asked = Here(), itertools.count()
+
+        def ask() -> str:
+            return f"token-{next(asked)}"
+
+        producer = Producer(
+            "http://here",
+            ProducerOptions(deadline_s=2.0),
+            token=ask,
+            open_calls=here.open_calls,
+            machine=Slow(),
+        )
+        with suppress(Cancelled):
+            await cancelling.call("send", producer.send("t", {"n": 1}))
+        await producer.send("t", {"n": 2})
+        assert here.produced[-1] == b'{"n":2}'
+        said = Credentials(ask, Slow())
+        for name in ("first", "second"):
+            with suppress(Cancelled):
+                said.forget(await cancelling.call(name, said.current()))
+        late = asyncio.create_task(said.current())
+        await asyncio.sleep(0)
+        with suppress(Cancelled):
+            await cancelling.call("close", said.close())
+        await said.close()
+        with suppress(errors.NotNow):
+            await late
+        with suppress(Cancelled):
+            await cancelling.call("close", producer.close())
+        await producer.close()
+
+    assert cancel_everywhere(scenario) > 4
 
 
 @pytest.mark.parametrize("again", [OSError("away"), "first"], ids=["fails", "the same"])

@@ -270,7 +270,7 @@ class MemoryCluster:
             open_session=partial(self._session, machine),
             open_calls=self.web.open_calls,
             machine=machine,
-            credentials=credentials(token),
+            credentials=credentials(token, machine),
         )
         return Producer(url, options, route=route, machine=machine, open_calls=self.web.open_calls)
 

@@ -102,7 +102,7 @@ class Consumer:
         }
         patience = Patience(retry_attempts, retry_for_s, retry_first_s, retry_max_s)
         self._membership = Membership(acks, patience, request, max_deliveries=max_deliveries)
-        said = credentials(token)
+        said = credentials(token, machine)
         self._line: Line[ToConsumer] = Line(
             self._membership,
             decode_for_consumer,

@@ -43,12 +43,15 @@ class Doors:
         self._clients = deque(
             HttpClient(one.strip(), open_calls=open_calls, credentials=credentials) for one in urls
         )
+        self._credentials = credentials
         self.subscriber_id = subscriber_id or machine.token(12)
         self._known: list[str] = []
         self._refused = ""
         """Where the last way ended in vain."""
 
     async def close(self) -> None:
+        if self._credentials is not None:
+            await self._credentials.close()
         for client in self._clients:
             await client.close()
 

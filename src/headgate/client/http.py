@@ -37,10 +37,16 @@ AGAIN_S = 0.25
 """Between two tries of an address at which nothing answers."""
 
 Headers = tuple[tuple[str, str], ...]
+Held = Callable[[bool], object]
+"""Told True where nothing of a request is under way, nor was taken, because a token is waited for,
+and False as it goes on."""
 _Send = Callable[[Headers], Awaitable[Response]]
 
 _NAME = re.compile(NAME_PATTERN)
 _BLANK = re.compile(r"\s")
+
+
+def _nobody_cares(_is_held: bool) -> None: ...
 
 
 class HttpClient:
@@ -87,10 +93,11 @@ class HttpClient:
         *,
         timeout_s: float | None = None,
         send_within_s: float = math.inf,
+        held: Held = _nobody_cares,
     ) -> Answer:
         encoded = msgspec.json.encode(body)
         found = await self.call(
-            "POST", path, encoded, timeout_s=timeout_s, send_within_s=send_within_s
+            "POST", path, encoded, timeout_s=timeout_s, send_within_s=send_within_s, held=held
         )
         return self._parse(found, answer)
 
@@ -105,32 +112,42 @@ class HttpClient:
         *,
         timeout_s: float | None = None,
         send_within_s: float = math.inf,
+        held: Held = _nobody_cares,
     ) -> bytes:
         """The body of a good answer; raises the error that a bad one stands for. Nothing is sent
-        after `send_within_s`, however long a token takes: raises Timeout then."""
+        after `send_within_s`, however long a token takes: raises Timeout then. `held` is told, and
+        may raise what keeps it from being sent."""
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         headers = () if body is None else (("content-type", JSON),)
         send = partial(self._answered, method, path, limit_s, body=body or b"")
-        response = await self._identified(send, headers, send_within_s)
+        response = await self._identified(send, headers, send_within_s, held)
         if response.status < 300:
             return response.body
         raise self._refusal(response.status, response.body)
 
-    async def _identified(self, send: _Send, headers: Headers, within_s: float) -> Response:
+    async def _identified(
+        self, send: _Send, headers: Headers, within_s: float, held: Held
+    ) -> Response:
         """Who is refused because of their token comes again with a new one, if they have one: once,
         since a function that makes a new one each time would have us ask for ever."""
         credentials = self._credentials
         if credentials is None:
             return await send(headers)
         until_s = _now_s() + within_s
+        held(True)
         token = await credentials.current()
-        response = await send((*headers, _in_time(token, until_s, within_s)))
+        said = _in_time(token, until_s, within_s)
+        held(False)
+        response = await send((*headers, said))
         if response.status != HTTPStatus.UNAUTHORIZED or not credentials.can_renew:
             return response
+        held(True)
         former, token = token, await credentials.renewed(token)
         if token == former:
             return response
-        return await send((*headers, _in_time(token, until_s, within_s)))
+        said = _in_time(token, until_s, within_s)
+        held(False)
+        return await send((*headers, said))
 
     async def _answered(
         self, method: str, path: str, limit_s: float, headers: Headers, *, body: bytes

@@ -299,10 +299,8 @@ class Line(Generic[Control]):
                 while (redirected := await self._asked_at(way)) is not None:
                     way.redirected(redirected.url, redirected.gateway)
         except TimeoutError as error:
-            where = "no gateway" if way is None else way.door
-            raise errors.Timeout(
-                f"{where} gave no answer within {self._open_timeout_s:g} s; try again"
-            ) from error
+            what = "no gateway answered" if way is None else f"{way.door} gave no answer"
+            raise errors.Timeout(f"{what} within {self._open_timeout_s:g} s; try again") from error
         finally:
             if way is not None and self._conversation.phase is not Phase.LIVE:
                 self.doors.refused(way.door)

@@ -73,7 +73,10 @@ class Producer:
                 f"{MAX_EVENTS_PER_REQUEST}"
             )
         self._route = route or Route(
-            url, open_calls=open_calls, machine=machine, credentials=credentials(token)
+            url,
+            open_calls=open_calls,
+            machine=machine,
+            credentials=credentials(token, machine),
         )
         self._streams: dict[str, TopicStream] = {}
         self._calls = Calls(self._options.deadline_s, release=self._leave)

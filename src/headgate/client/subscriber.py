@@ -98,7 +98,7 @@ class Subscriber:
         self._machine = machine
         patience = Patience(retry_attempts, retry_for_s, retry_first_s, retry_max_s)
         self._following = Following(acks, patience, beyond_end_s=BEYOND_END_S)
-        said = credentials(token)
+        said = credentials(token, machine)
         self._line: Line[ToSubscriber] = Line(
             self._following,
             decode_for_subscriber,

@@ -90,6 +90,8 @@ class Connections:
                     await pool.client.close()
 
     async def close(self) -> None:
+        if self._credentials is not None:
+            await self._credentials.close()
         await self.prune(list(self._pools))
         await self.public.close()
 

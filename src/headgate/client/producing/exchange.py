@@ -1,7 +1,8 @@
 """One produce request and what its answer means for each of its events.
 
 Invariant: an answer is taken only when it speaks of the events that were sent, in their order;
-from the request on events are marked as `asked`, until whoever asked has dealt with the answer.
+while a request is under way its events are marked as `asked`, until whoever asked has dealt with
+the answer; nothing is sent that its call was told isn't written, while a token was waited for.
 Never sends twice: whoever asked decides that.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from headgate import errors
 from headgate.client.http import HttpClient, topic_path
@@ -76,12 +78,21 @@ class Attempt:
             ProduceAnswer,
             timeout_s=self.timeout_s + ANSWER_MARGIN_S,
             send_within_s=self.timeout_s,
+            held=partial(_held, batch),
         )
         if [result.event_id for result in answer.events] != [event.event_id for event in events]:
             for pending in batch:
                 pending.unknown = True
             raise errors.HeadgateError(f"{client.url} answered for other events than were sent")
         return answer
+
+
+def _held(batch: Sequence[Pending], is_held: bool) -> None:
+    """Raises NotNow where one of them has its outcome meanwhile, and must not be written."""
+    if not is_held and any(pending.is_settled and not pending.unknown for pending in batch):
+        raise errors.NotNow("the token came after the end of a call; try again")
+    for pending in batch:
+        pending.asked = not is_held
 
 
 def may_retry(outcome: Outcome) -> bool:
