@@ -15,6 +15,7 @@ import pytest
 from headgate.client.producing.outgoing import OutgoingEvent
 from headgate.client.subscriber import Subscriber
 from headgate.config import Config
+from headgate.errors import NotNow
 from headgate.model.client_messages import Event, Resync
 from tests.explaining.world import SOON_S, TOPIC, ExplainWorld, always, is_away, played
 
@@ -202,6 +203,79 @@ async def it_is_damaged_after_it_was_sent(made: ExplainWorld) -> None:
     assert (await made.explain(place)).status == "corrupt"
     one = await made.told(place)
     assert (one.status, "that is remembered" in one.why) == ("delivered", True)
+
+
+# --- what isn't so -------------------------------------------------------------------------------
+
+
+@situation
+async def a_group_began_behind_it(made: ExplainWorld) -> None:
+    """Its position is beyond the record, which nobody has processed."""
+    place = await made.produce(n=1)
+    await made.join()
+    [group] = (await made.explain(place)).groups
+    assert (group.status, "began after seq 1" in group.why) == ("before", True)
+
+
+@situation
+async def its_groups_gateway_had_no_such_consumer(made: ExplainWorld) -> None:
+    """A lane has settled it, so nobody waits for a lane."""
+    await made.join()
+    async with made.answering(always("no_subscriber")):
+        place = await made.produce(n=1)
+    [group] = (await made.explain(place)).groups
+    assert (group.status, "no_subscriber" in group.why) == ("unknown", True)
+
+
+def test_what_one_takes_another_need_not_have_taken() -> None:
+    """A copy for whom it may concern has one verdict for all of them."""
+
+    async def scenario(made: ExplainWorld) -> None:
+        await made.subscribe("first")
+        async with made.answering(always("rejected")):
+            place = await made.produce(n=1)
+        await made.subscribe("second")
+        await made.reset(int(place.split(":")[1]), "earliest")
+        for name in ("first", "second"):
+            await made.told(place, name)
+
+    played(scenario, Config.model_validate({"routing": {"mode": "broadcast"}}))
+
+
+def test_a_gateway_that_was_just_started_knows_nothing_yet() -> None:
+    """It doesn't say that there is no such record, or no such topic."""
+
+    async def scenario(made: ExplainWorld) -> None:
+        place = await made.produce(n=1, id_="report-1")
+        await made.cluster.stop_coordinator()
+        started = made.cluster.gateway("gateway-2")
+        await started.start()
+        async with made.cluster.http(started.url) as client:
+            for path in (
+                f"explain?record={place}",
+                "explain?record=report-1",
+                f"topics/{TOPIC}/records",
+            ):
+                with pytest.raises(NotNow, match="has not heard from the coordinator yet"):
+                    await client.call("GET", f"/v1/{path}")
+        await started.stop()
+        await made.cluster.start_coordinator()
+
+    played(scenario)
+
+
+def test_nobody_is_said_to_have_what_nobody_remembers_of() -> None:
+    async def scenario(made: ExplainWorld) -> None:
+        await made.subscribe(acks="auto")
+        async with made.answering(always("rejected")):
+            place = await made.produce(n=1)
+        await made.produce(n=2)
+        await made.letters_are("deleted", place)
+        answer = await made.explain(place, subscription=made.ids["s"])
+        [one] = answer.subscriptions
+        assert (one.status, "nobody remembers" in one.why) == ("processed", True)
+
+    played(scenario, Config.model_validate({"evidence": {"size": 0}}))
 
 
 # --- who has left --------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ A passive value: the verdicts (verdicts.py, outcomes.py) are made of it, and not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -115,6 +115,19 @@ class Facts:
     def attempts_for(self, subscription_id: str) -> list[Attempt]:
         return [one for one in self.attempts if subscription_id in one.subscriptions]
 
+    def taken_for(self, subscription_id: str, gateway_id: str) -> Attempt | None:
+        """When its gateway took the record for it the last time, as far as anybody remembers: a
+        lane hears of all together, and by another clock, so its word counts for what the gateway
+        has forgotten."""
+        account = self.gateways.get(gateway_id)
+        own = _accepted(() if account is None else account.attempts, subscription_id)
+        if own:
+            return own[-1]
+        told = _accepted(self.attempts, subscription_id)
+        if account is not None:
+            told = [one for one in told if one.at_ms < account.since_ms]
+        return told[-1] if told else None
+
     def ending_for(self, subscription_id: str) -> Attempt | None:
         """The last attempt that settled the record for it, by itself or as a dead letter."""
         ended = [one for one in self.attempts_for(subscription_id) if one.outcome in ENDINGS]
@@ -156,6 +169,14 @@ class Facts:
         is_long_enough = bool(since_ms) and since_ms <= self.time_ms
         has_read = any(one.lane is not None and one.lane.read_it for one in self.testimonies)
         return is_long_enough and not self.silent and has_read
+
+
+def _accepted(attempts: Iterable[Attempt], subscription_id: str) -> list[Attempt]:
+    return [
+        one
+        for one in attempts
+        if one.outcome == "accepted" and subscription_id in one.subscriptions
+    ]
 
 
 def clock(at_ms: int) -> str:

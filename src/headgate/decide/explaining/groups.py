@@ -14,7 +14,9 @@ from headgate.decide.explaining.given import Given
 from headgate.decide.explaining.predicates import conditions_of, verdict_on
 from headgate.decide.explaining.verdicts import (
     Told,
+    attempt_told,
     dead_before_told,
+    evidence_told,
     letter_told,
     unconcerned,
     unread_why,
@@ -133,6 +135,12 @@ def _told(
         )
     if facts.seq <= standing.start and facts.seq > standing.acknowledged:
         return "before", f"the group, or its owner, began after seq {standing.start}"
+    began = group.begins_after(facts.ref.partition)
+    if facts.seq <= min(began, standing.start) and standing.left_out is None:
+        return "before", (
+            f"the group began after seq {began} of {facts.ref}: it has had it only if it was put "
+            "back that far since"
+        )
     if standing.left_out is not None:  # whose place the consumer may have in hand, too
         return "skipped", f"its consumer was told to resync ({standing.left_out.reason})"
     if standing.unacknowledged:
@@ -156,6 +164,20 @@ def _told(
         case "held":
             return "held", "its gateway hands out nothing for now"
         case _:
-            if facts.lane is not None and facts.lane.awaits:
-                return "on_the_way", "a lane has read it, and its gateway hasn't answered yet"
-            return "unread", unread_why(facts)
+            return _expected(standing, facts)
+
+
+def _expected(standing: Whereabouts, facts: Facts) -> Told:
+    """No lane has brought it to its gateway, nor anything newer of the partition."""
+    lane = facts.lane
+    if lane is None or lane.read_seq < facts.seq:
+        return "unread", unread_why(facts)
+    if lane.awaits:
+        return "on_the_way", "a lane has read it, and its gateway hasn't answered yet"
+    tried = facts.attempts_for(standing.subscription)
+    if tried:
+        return "unknown", f"the last that is known is: {attempt_told(tried[-1])}"
+    return "unknown", (
+        "the record is settled, and its gateway hasn't had it: nobody remembers why; "
+        f"{evidence_told(facts)}"
+    )

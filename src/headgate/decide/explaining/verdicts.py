@@ -184,20 +184,22 @@ def _passed(subscription: Subscription, standing: Whereabouts, facts: Facts) -> 
             return "in_hand", "the group's consumer has it, and hasn't acknowledged it"
         if facts.seq <= standing.acknowledged:
             return "processed", "the group's consumer has acknowledged it"
-    elif facts.seq <= standing.acknowledged:
-        return "processed", (
-            f"the subscriber has acknowledged everything that {gateway} sent it of {facts.ref} up "
-            f"to seq {standing.acknowledged}"
-        )
     handed = (
         f"the subscriber's connection was handed all it wants of {facts.ref} up to seq "
         f"{standing.position}"
     )
+    has_it: Status = "delivered"
+    if facts.seq <= standing.acknowledged and subscription.shard is None:
+        has_it = "processed"
+        handed = (
+            f"the subscriber has acknowledged everything that {gateway} sent it of {facts.ref} up "
+            f"to seq {standing.acknowledged}"
+        )
     if (taken := _taken(subscription, facts)) is not None:
-        return "delivered", f"{gateway} took it at {clock(taken.at_ms)} and sent it: {handed}"
+        return has_it, f"{gateway} took it at {clock(taken.at_ms)} and sent it: {handed}"
     if standing.read_at_ms:
-        return "delivered", f"{gateway} read it from the log for it: {handed}"
-    return "delivered", (
+        return has_it, f"{gateway} read it from the log for it: {handed}"
+    return has_it, (
         f"{handed}; that it was among that, and not left out as a letter that is gone or by a "
         "reset, nobody remembers"
     )
@@ -232,9 +234,8 @@ def skip_told(skip: Skip) -> str:
 
 
 def _taken(subscription: Subscription, facts: Facts) -> Attempt | None:
-    """When its gateway took it for the subscriber the last time, as far as anybody remembers."""
-    taken = [one for one in facts.attempts_for(subscription.id) if one.outcome == "accepted"]
-    return taken[-1] if taken else None
+    """When its gateway took it for the subscriber the last time."""
+    return facts.taken_for(subscription.id, subscription.gateway_id)
 
 
 def _expected(
@@ -257,7 +258,7 @@ def _expected(
 
 def _settled_without(subscription: Subscription, standing: Whereabouts, facts: Facts) -> Told:
     tried = facts.attempts_for(subscription.id)
-    if tried and tried[-1].outcome == "accepted":
+    if tried and tried[-1].outcome == "accepted" and _taken(subscription, facts) is not None:
         return "delivered", (
             f"{tried[-1].gateway} took it for this subscriber at {clock(tried[-1].at_ms)}: it was "
             "sent again, outside the order"

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from headgate.errors import UnknownTopic
+from headgate.errors import NotNow, UnknownTopic
+from headgate.model.topology import Topology
 
 SHOWN = 100
 """Characters of a name that nobody has checked."""
 CLOSE = 0.6
 SEE = "headgate topic list shows which there are"
+
+
+def check_heard(topology: Topology) -> None:
+    """Raises NotNow for a gateway that was just started: whoever is told that there is no such
+    topic, or nothing in any, would give up."""
+    if topology.generation == 0:
+        raise NotNow("this gateway has not heard from the coordinator yet; try again")
 
 
 def unknown_topic(name: str, known: Iterable[str], *, is_wanted: bool = True) -> UnknownTopic:

@@ -147,7 +147,6 @@ class Deliveries:
         else:
             verdicts, go_on = self._decided(batch, looking)
             self.verdicts.update(verdicts)
-            self._evidence.answered(batch.deliveries, verdicts)
         budget = self._subscriptions.budget
         return DeliveryAnswer(
             verdicts,
@@ -254,6 +253,7 @@ class Deliveries:
     ) -> tuple[tuple[Verdict, ...], tuple[GoOn, ...]]:
         round_ = Round(self._now_s())
         verdicts = tuple(self._verdicts(batch, round_, looking))
+        self._evidence.answered(batch.deliveries, verdicts, round_.had)
         self._wake(round_)
         return verdicts, self._redelivering.ended(round_)
 
@@ -329,6 +329,7 @@ class Deliveries:
             since = sinces[index] if sinces and index < len(sinces) else 0
             outcome = subscriber.deliver(partition, seq, shared, since=since)
             if outcome is Delivered.DUPLICATE:
+                round_.had.add((subscription_id, partition, seq))
                 verdict = "duplicate" if verdict == "no_subscriber" else verdict
             elif outcome is not Delivered.OVERFLOW:
                 verdict = "accepted"

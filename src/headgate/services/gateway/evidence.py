@@ -8,7 +8,7 @@ Invariant: nothing is ever decided by it, and documents aren't kept.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.decide.explaining.ring import Ring
@@ -67,11 +67,17 @@ class GatewayEvidence:
                 weight += len(run.seqs) + sum(map(len, run.subscriptions))
             self._taken.add(stretches, weight, self._now_ms())
 
-    def answered(self, deliveries: Sequence[Delivery], verdicts: Sequence[Verdict]) -> None:
-        """Anything else, one by one. What is lost is no record: subscribers are told of it."""
+    def answered(
+        self,
+        deliveries: Sequence[Delivery],
+        verdicts: Sequence[Verdict],
+        had: Collection[tuple[str, int, int]] = (),
+    ) -> None:
+        """Anything else, one by one. What is lost is no record: subscribers are told of it. Those
+        who `had` a record before didn't take it now, though others did."""
         if self._keeps and deliveries:
             stretches: list[_Stretch] = [
-                (one.topic, one.partition, (one.seq,), (one.subscriptions,), (verdict,))
+                (one.topic, one.partition, (one.seq,), (_for(one, verdict, had),), (verdict,))
                 for one, verdict in zip(deliveries, verdicts, strict=True)
                 if not one.lost_from
             ]
@@ -197,3 +203,10 @@ class GatewayEvidence:
             )
             for at_ms, one in last
         )
+
+
+def _for(one: Delivery, verdict: Verdict, had: Collection[tuple[str, int, int]]) -> tuple[str, ...]:
+    """Those whom the verdict is about."""
+    if verdict != "accepted" or not had:
+        return one.subscriptions
+    return tuple(n for n in one.subscriptions if (n, one.partition, one.seq) not in had)

@@ -24,7 +24,7 @@ from headgate.decide.browsing.showing import Masks, Wanted, described
 from headgate.decide.feed.start_positions import Since
 from headgate.decide.filter.plan import Filter, compile_filter
 from headgate.decide.pacing import Pace
-from headgate.decide.produce.unknown_topic import unknown_topic
+from headgate.decide.produce.unknown_topic import check_heard, unknown_topic
 from headgate.model.browse_api import (
     SCANNED_MAX,
     BrowseAnswer,
@@ -83,6 +83,7 @@ class Browsing:
         allowed = None if limit is None else limit.filter
         wanted = Wanted(compile_filter(question.where), question.key, question.collection)
         topology = self._topology()
+        check_heard(topology)
         topic = topology.topic(name)
         if topic is None:
             known = [one.name for one in topology.topics]

@@ -23,7 +23,7 @@ from headgate.decide.explaining.groups import asked_targets
 from headgate.decide.explaining.question import PARAMETERS, Question, about_dry_run, question_of
 from headgate.decide.explaining.told import Chosen, explanation_of
 from headgate.decide.filter.plan import compile_filter
-from headgate.decide.produce.unknown_topic import unknown_topic
+from headgate.decide.produce.unknown_topic import check_heard, unknown_topic
 from headgate.model.account import Account, AccountQuestion
 from headgate.model.event import PartitionRef
 from headgate.model.explain_api import DryRun, Explanation, RecordStatus
@@ -89,6 +89,7 @@ class Explaining:
         question = question_of(request.query)
         compile_filter(question.about.where)
         sight = sight_of(request.principal)
+        check_heard(self._topology())
         async with self._turns.turn():
             given, elsewhere = await self._asked_for(question, sight)
             chosen = await self._asking.chosen(given, question.about, sight, request)
@@ -204,6 +205,7 @@ class Explaining:
         about = about_dry_run(body)
         compile_filter(about.where)
         sight = sight_of(request.principal)
+        check_heard(self._topology())
         topic = self._topic(body.topic, sight)
         async with self._turns.turn():
             given = dry_run_of(body, topic, now_ms=self._machine.wall_ms(), masks=self._masks)

@@ -40,11 +40,13 @@ from headgate.services.gateway.wire import shared_part
 
 @dataclass(slots=True)
 class Round:
-    """What became of a batch so far: who got something of it, what was the first that was put off
-    for whom in which partition, and which pages it has, each with its first and last seq."""
+    """What became of a batch so far: who got something of it, who `had` which record (by partition
+    and seq) before, what was the first that was put off for whom in which partition, and which
+    pages it has, each with its first and last seq."""
 
     now_s: float
     touched: dict[str, LiveSubscription] = field(default_factory=dict)
+    had: set[tuple[str, int, int]] = field(default_factory=set)
     put_off: dict[tuple[str, int], int] = field(default_factory=dict)
     pages: dict[PartitionRef, tuple[int, int]] = field(default_factory=dict)
 
