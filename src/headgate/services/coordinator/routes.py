@@ -203,7 +203,8 @@ class CoordinatorRoutes:
         )
 
     async def _repartition(self, request: Request) -> Response:
-        """Answers with what it means, once it has begun; `GET /v1/topics/{name}` says how far."""
+        """Answers with the plan of the repartition, once it has begun; `GET /v1/topics/{name}` says
+        how far it is."""
         term, name = self._term(), request.params["name"]
         body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=api.RepartitionTopic)
         if (learning := operating.learning_refusal(term.cluster)) is not None:

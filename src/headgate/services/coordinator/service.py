@@ -214,7 +214,7 @@ class Coordinator:
         await self._crew.failed()
 
     is_to_restart = False
-    """Nobody tells a coordinator to: it owns nothing that would have to wait for it."""
+    """A coordinator is never told to restart: it owns nothing that would have to wait for it."""
 
     async def stop(self, grace_s: float = 2.0, *, returns: bool = False) -> None:
         """Carry out what was decided, give the leadership back, leave; bounded at every step. One

@@ -386,7 +386,8 @@ class Term:
 
     async def _fence(self, wanted: FenceCheckpoints) -> list[Effect]:
         """Claim the positions and the letters. A store that is away is asked again with a later
-        tick; for one that takes its time nobody else waits, and it is told when it has answered."""
+        tick; nothing else waits for one that takes its time, and its answer is told when it
+        comes."""
         if not (owners := self._fencing.begun(wanted.owners)):
             return []
         claiming = self._finished("claiming", self._fencing.claimed(owners, wanted))
@@ -475,7 +476,7 @@ class Term:
         self.positions_error = next(unreadable, "")
 
     async def _look_at_ages(self, behind: Mapping[PartitionRef, int]) -> None:
-        """Notes them as far as it comes; what is known already stays so."""
+        """Notes the ages as they are found; those that are known already stay."""
         for ref, settled in behind.items():
             if ref in self._ages:
                 continue

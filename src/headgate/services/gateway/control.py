@@ -63,7 +63,7 @@ class Control:
     # --- topology --------------------------------------------------------------------------------
 
     def learn(self, topology: Topology) -> bool:
-        """Whether it is as new as the one that is known, which it then replaces."""
+        """Whether `topology` is as new as the known one, which it then replaces."""
         if topology.generation < self.topology.generation:
             return False
         self.topology = topology

@@ -2,8 +2,8 @@
 
 Invariant: a verdict that settles an event means that it waits here for its subscribers, or that the
 log will be read up to it for them, or that nobody here wants it. Decided in one step, so the order
-of a batch is the order of every queue. Before that, and in turns with everybody else, whom the
-broadcasts in it are for is found out (subscriptions/broadcast.py).
+of a batch is the order of every queue. Before that, and in turns with all other work, it is found
+out which subscriptions the broadcasts in it are for (subscriptions/broadcast.py).
 
 A lane waits for its answer, so the answer goes first where that is possible: a batch of ordinary
 events for subscribers that keep up (`_is_plain` says what that means) waits here as a whole, is
@@ -77,9 +77,9 @@ def _after_you(job: Job) -> None:
 
 
 class Deliveries:
-    """`recent` None: an event that is in the log twice is passed on twice. `later` does a job
-    soon. `incarnation` is this process: what is for another one, whose address it has, is refused,
-    since nobody here knows whether its subscribers want it."""
+    """`recent` None: an event that is in the log twice is passed on twice. `later` does a job soon.
+    `incarnation` is this process: a batch for another one, whose address this one has, is refused,
+    since its subscriptions aren't known here."""
 
     def __init__(
         self,

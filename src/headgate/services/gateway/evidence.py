@@ -91,7 +91,7 @@ class GatewayEvidence:
             self._taken.add([(*place, (letter.subscriptions,), (outcome,))], 2, self._now_ms())
 
     def replayed(self, subscription_id: str, ref: PartitionRef, after_seq: int, seq: int) -> None:
-        """What it wants of these was read from the log for it."""
+        """The records between that the subscription wants were read from the log for it."""
         if self._keeps:
             read = subscription_id, ref.topic, ref.partition, after_seq, seq
             self._reads.add(read, 1, self._now_ms())

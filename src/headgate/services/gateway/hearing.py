@@ -67,7 +67,7 @@ class Subscribers(Protocol):
         """This subscription was fine before, and isn't now."""
 
     def turned_away(self, reason: str) -> None:
-        """Lanes send elsewhere what is for them, for good as it seems."""
+        """Lanes send the subscribers' records to another gateway, for good as it seems."""
 
 
 class Groups(Protocol):

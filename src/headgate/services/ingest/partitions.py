@@ -330,10 +330,10 @@ class Partitions:
             await asyncio.gather(*map(self._open_one, again))
 
     async def look_back(self) -> None:
-        """Look again at what was opened while nobody could say how far it is settled.
+        """Look again at partitions that were opened while it wasn't known how far they are settled.
 
-        One that has taken records since stays as it is: behind a new head nobody would read them.
-        The lane that reads it reports what is lost.
+        A partition that has taken records since stays as it is: behind a new head they would never
+        be read. The lane that reads it reports what is lost.
         """
         for partition in self.opened():
             ref, head = partition.owner.ref, partition.found_head

@@ -91,7 +91,7 @@ class CurrentWindow:
         self._refused_under = number
 
     def failed(self, reason: str, *, now_s: float) -> None:
-        """Nothing runs it any more, or it doesn't end; the next one is on its way. Raises
+        """Nothing runs the window any more, or it doesn't end; the next one is on its way. Raises
         WindowsDied when that has happened too often of late."""
         while self._faults_s and now_s - self._faults_s[0] > QUERY_RESTARTS_WITHIN_S:
             self._faults_s.popleft()

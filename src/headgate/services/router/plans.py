@@ -34,7 +34,7 @@ class RouterSettings:
     http: tuple[str, int] = ("127.0.0.1", 0)
     """Where it serves /health and /metrics."""
     advertised_host: str = ""
-    """How others reach that, where its address doesn't say it."""
+    """How other nodes reach that address, where it doesn't say so itself."""
     origins: tuple[str, ...] = ()
     """Of web pages that may look at those."""
     passes: Passes = field(default_factory=Passes)

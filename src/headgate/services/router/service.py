@@ -69,7 +69,7 @@ OVERDUE = "its window should have ended; a lane doesn't return"
 @dataclass(frozen=True, slots=True)
 class RouterPorts:
     """What a router needs from outside: where its windows run, the stream to the coordinator, its
-    notes, where it is asked how it fares, how it asks others that, and the machine."""
+    notes, its HTTP server, its HTTP client, and the machine."""
 
     windows: Windows
     connect: Connect

@@ -247,7 +247,8 @@ class Failing:
     # --- letters that an operator wants sent again -----------------------------------------------
 
     def send_again(self, letter: Letter, subscriber: LiveSubscription) -> None:
-        """Beside what comes, unless it is on its way or there is no room for it."""
+        """Hand the letter out beside new items, unless it is on its way or there is no room for
+        it."""
         mark = mark_of(letter)
         if mark in self._over or subscriber.awaits(mark):
             return

@@ -1,7 +1,7 @@
-"""Hands out to one consumer what its targets have for it.
+"""Hands out the items of its targets to one consumer.
 
-Invariants: targets take turns; what the consumer hasn't acknowledged is bounded in all; what has to
-be alone in its hands is.
+Invariants: targets take turns; what the consumer hasn't acknowledged is bounded in all; an item
+that has to be alone in its hands is.
 """
 
 from __future__ import annotations

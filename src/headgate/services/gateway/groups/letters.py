@@ -113,7 +113,7 @@ class GroupLetters:
 
 
 def as_message(letter: Letter) -> bytes:
-    """What the consumer reads of it, up to its target."""
+    """The message that the consumer gets for the letter, up to its target."""
     again = replace(letter.delivery, redelivery=True)
     return shared_part(again, "left" if letter.delivery.left else "event")
 

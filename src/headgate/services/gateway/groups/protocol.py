@@ -98,7 +98,7 @@ class Leave(msgspec.Struct, tag_field="type", tag="leave", forbid_unknown_fields
 
 
 def seqs_in(named: Mapping[str, Sequence[int]], field: str) -> dict[int, frozenset[int]]:
-    """Those of a message, by partition. Raises InvalidRequest for what can't be one."""
+    """The seqs that a message names, by partition. Raises InvalidRequest for what can't be one."""
     for partition in named:
         if not (partition.isascii() and partition.isdigit()):
             raise InvalidRequest(f"{field} names {partition[:50]}, which is no partition")

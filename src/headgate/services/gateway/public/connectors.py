@@ -138,7 +138,8 @@ class ConnectorRoutes:
         return await self._leader.pass_on(request, body)
 
     async def _delete(self, request: Request) -> Response:
-        """What it has made at its origin goes with it, or the answer says what is left."""
+        """Delete the connector and what it has made at its origin; the answer says what is left
+        there."""
         with self._forwarder.room.arriving() as place:
             await self._forwarder.body_of(request, place)  # there is none that says anything
         look = msgspec.structs.replace(request, method="GET")

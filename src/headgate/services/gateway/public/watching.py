@@ -109,7 +109,8 @@ class Watching:
         return self._looks.number, self._looks.since(number)
 
     def stir(self) -> None:
-        """Have everybody who waits for a look see whether they still may, however long it takes."""
+        """Have every watcher that waits for a look see whether it still may, however long the look
+        takes."""
         self._looked.set()
         self._looked = asyncio.Event()
 
@@ -153,13 +154,13 @@ class Watching:
 
 
 async def _for_ever() -> Mapping[str, Any]:
-    """Nobody who waits for this look goes away."""
+    """The look's own request has no client that could go away."""
     await asyncio.Event().wait()
     raise AssertionError("nobody sets it")
 
 
 class Watcher:
-    """The chunks of one browser; `said` are the headers that say whose it is."""
+    """The chunks of one browser; `said` are the headers with its credential."""
 
     def __init__(self, watching: Watching, entry: Entry, said: Sequence[tuple[str, str]]) -> None:
         self.principal = entry.principal

@@ -1,6 +1,6 @@
 """The appends under way, and the bound on what waits.
 
-Invariants: an append, once started, is never cancelled: nobody could say what became of it. A
+Invariants: an append, once started, is never cancelled: its outcome would be unknown. A
 request keeps its place until it is answered and the store has answered for its appends, so what is
 held in memory is bounded. The head of a partition follows every append that succeeded.
 """

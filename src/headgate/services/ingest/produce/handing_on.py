@@ -64,7 +64,7 @@ class HandingOn:
         timeout_s: float | None = None,
     ) -> list[Outcome]:
         """One outcome per event, within `timeout_s` (None: what is left of the request).
-        `partition` is named when nobody knows what became of them."""
+        `partition` is named when their outcome is unknown."""
         if timeout_s is None:
             timeout_s = incoming.deadline_s - asyncio.get_running_loop().time()
         timeout_s = max(timeout_s, SHORTEST_S)
