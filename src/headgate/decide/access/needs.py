@@ -1,6 +1,6 @@
 """Which grant each route, each message and each stream needs: the one table of it.
 
-Invariant: what isn't in the table is for nobody, once anybody has to say who they are. A new route
+Invariant: what isn't in the table is refused to all, where callers need a credential. A new route
 gets its row here; a test derives the routes from the code and fails for one without.
 """
 

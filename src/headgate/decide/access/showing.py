@@ -25,7 +25,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def routed_by(principal: Principal, topology: Topology) -> Topology:
-    """What it takes to send events to those topics that the principal may know of."""
+    """The topology that producers need, with only the topics that the principal may know of."""
     topics = tuple(one for one in topology.topics if knows_topic(principal, one.name))
     names = {topic.name for topic in topics}
     return Topology(

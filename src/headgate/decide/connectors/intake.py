@@ -1,8 +1,9 @@
-"""What a partition makes of a connector's batch: what of it is new, and who is refused.
+"""What a partition makes of a connector's batch: which events are new, and which readers are
+refused.
 
 Every store asks this in the transaction that writes. Invariants: a position never goes back within
-one beginning, nothing is written at or before it, and it never passes a change that nobody handed
-in; once a higher epoch of the connector was here, nothing of a lower one is.
+one beginning, nothing is written at or before it, and it never passes a change that wasn't handed
+in; once a higher epoch of the connector was here, nothing of a lower one is taken.
 """
 
 from __future__ import annotations

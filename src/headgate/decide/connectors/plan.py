@@ -59,8 +59,8 @@ def _is_everywhere(event: Event) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FormerIntake:
-    """How far the partitions of a former version had come, by their number; `snapshot` is what the
-    one whose snapshots are least far has stored of them."""
+    """How far the partitions of a former version had come, by their number; `snapshot` is the
+    snapshot state that the least advanced of them has stored."""
 
     partitions: int
     reached: Mapping[int, str]
@@ -192,7 +192,7 @@ class ConnectorPlan:
         return bool(names)
 
     def _topics_of(self, event: Event) -> Collection[str]:
-        """Those of all collections that it concerns, each once."""
+        """The topics of all collections that `event` concerns, each once."""
         found = (self.topic_of(one) for one in concerned(event))
         return dict.fromkeys(name for name in found if name is not None)
 

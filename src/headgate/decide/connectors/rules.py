@@ -70,7 +70,7 @@ def made(body: CreateConnector, *, wall_ms: int) -> Connector:
 
 
 def refusal(connector: Connector) -> HeadgateError | None:
-    """Why there can't be such a connector, whatever else there is; None when there can."""
+    """Why there can't be such a connector, on any system; None when there can."""
     name = connector.name
     if not re.fullmatch(NAME_PATTERN, name):
         return InvalidRequest(

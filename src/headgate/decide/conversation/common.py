@@ -32,7 +32,7 @@ MAY_PASS = (errors.NotNow, errors.StorageFailed)
 Control = TypeVar("Control")
 """What a gateway says besides items."""
 Entry = TypeVar("Entry")
-"""An item that waits, with what its conversation knows of it."""
+"""A waiting item, with its conversation's own notes on it."""
 
 
 class Phase(StrEnum):

@@ -231,8 +231,8 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return released + self._say_acks(now_s)
 
     def nack(self, item: Item, delay_s: float, now_s: float) -> Effects:
-        """It comes again here after a while, before what came after it of its key; to the next
-        owner where its target goes before that. Nothing happens for what isn't in hand."""
+        """The item comes again here after a while, before later ones of its key; to the next owner
+        where its target goes before that. Nothing happens for an item that isn't in hand."""
         copy = _copy(item)
         self._forget_in_hand(copy)
         is_with_user = self._hands.give_back(copy)
@@ -428,7 +428,7 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         self._later = Later()
 
     def _gone(self, share: OwnedTarget) -> None:
-        """What of it isn't settled comes again, to the consumer that owns it then."""
+        """Unsettled items of the target come again, to the consumer that owns it then."""
         self._later.drop(lambda item: item.target == share.target)
         self._hands.let_go(
             ((share.target, partition, seq), in_hand)

@@ -1,8 +1,8 @@
 """One target that a consumer owns, seen from the consumer: what it was handed and what is done.
 
 Invariant: a position is the highest seq of its partition with everything handed out up to it
-acknowledged, in whatever order the acknowledgements came; positions only grow. What an operator has
-delivered again is in hand like everything else, moves no position, and is acknowledged by itself.
+acknowledged, in whatever order the acknowledgements came; positions only grow. A redelivery is in
+hand like any other item, moves no position, and is acknowledged by itself.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from headgate.decide.operations.supervision import RestartPolicy
 from headgate.model.control.to_coordinator import Hello
 
 BLAMED_MAX = 2
-"""So many terms may end by what one process says before the next one goes on without it."""
+"""So many terms may end by messages of one process before the next one goes on without it."""
 SHOWN_S = 600.0
 """How long a failure is worth a word in /health, once a term has lasted."""
 _NAMES_MAX = 1_000

@@ -55,7 +55,7 @@ class State:
     """Members from before a restart of the coordinator that haven't said hello again."""
     draining: set[str] = field(init=False)
     lapses: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """By node, when what it owned went to others because its connection was gone (grace.py)."""
+    """By node, when its partitions went to others because its connection was gone (grace.py)."""
     clients: dict[int, Client] = field(default_factory=dict)
     sessions: dict[int, tuple[SessionRole, str]] = field(default_factory=dict)
     """Role and node id of every session that isn't a client's."""

@@ -1,4 +1,5 @@
-"""Records that can't be read any more: what a gap is, who must hear of it, and when it is over.
+"""Records that can't be read any more: what a gap is, which gateways must hear of it, and when it
+is over.
 
 `seq` is dense, so a hole in it is a gap; a quiet log isn't. A lane asks `found` with every first
 record of a read, and `skipped` when it claims a position. For each gap it puts `notice` into the

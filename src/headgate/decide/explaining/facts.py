@@ -86,7 +86,7 @@ class Facts:
         return next((one for one in owners if one.ref == target), None)
 
     def ended(self, subscription_id: str) -> tuple[str, Ended | None]:
-        """What is remembered of one that has ended, and where it was."""
+        """What is remembered of a subscription that has ended, and the gateway where it was."""
         for gateway, account in self.gateways.items():
             for one in account.ended:
                 if one.subscription == subscription_id:
@@ -95,8 +95,8 @@ class Facts:
 
     @cached_property
     def attempts(self) -> list[Attempt]:
-        """Of all who remember, each once, by time. What a gateway took is its own word for what a
-        lane says of it."""
+        """The attempts that all nodes remember, each once, by time. A gateway's own word counts for
+        what a lane says of it."""
         tried = dict.fromkeys(
             attempt
             for one in self.testimonies

@@ -224,7 +224,8 @@ class Feed(Generic[T]):
         return Delivered.QUEUED
 
     def has_reached(self, partition: int, seq: int) -> bool:
-        """Whether it has had all up to there that concerns it, or was told that it won't."""
+        """Whether the subscription has had every record up to there that it wants, or was told that
+        it won't."""
         return seq <= self._positions.get(partition, 0)
 
     def has_passed(self, partition: int, seq: int) -> bool:

@@ -95,7 +95,7 @@ def start_of(wanted: str | Mapping[str, int]) -> Start:
 
 
 def parse_last_event_id(text: str) -> Start:
-    """The positions vector a client saw last: it wants what comes after each of them."""
+    """The positions vector a client saw last: it wants the records after each of them."""
     return {p: seq + 1 for p, seq in parse_positions(text, "Last-Event-ID").items()}
 
 

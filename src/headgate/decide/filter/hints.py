@@ -1,4 +1,4 @@
-"""What somebody may have meant who wrote a filter that is right as it stands.
+"""What the author of a valid filter may have meant instead.
 
 `customer == ada` compares two fields, which a filter may. Most who write it have lost the quotation
 marks of a text, often to their shell, and wait for records that never come. This only looks and

@@ -37,7 +37,7 @@ class Filter:
 
     @property
     def cost_us(self) -> int:
-        """What it costs per document, at worst."""
+        """What the filter costs per document, at worst."""
         return cost_us(self.expression)
 
     def matches(self, document: object) -> bool:

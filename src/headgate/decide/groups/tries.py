@@ -27,7 +27,7 @@ class Chance(Enum):
 
 
 class Known(IntEnum):
-    """How it is known that something failed."""
+    """How it is known that an item failed."""
 
     LOST = 0
     """Its consumer was lost, with that and others in hand."""

@@ -29,7 +29,8 @@ def refusal_of(pages: WebPages, request: Request) -> errors.ForeignOrigin | None
 
 
 def leave(pages: WebPages, request: Request) -> dict[str, str]:
-    """Header fields of an answer to a page: its leave to read it, if it has that."""
+    """Header fields of an answer to a web page: the permission to read it, where the page has
+    it."""
     told = {"vary": "origin"}
     if refusal_of(pages, request) is None:
         told["access-control-allow-origin"] = request.headers.get("origin")

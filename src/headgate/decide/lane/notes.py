@@ -67,8 +67,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class NotedOwner:
-    """Somebody who noted that it holds something, or was about to; `lives` is whether its process
-    still does, and `sign_s` how long ago it gave a sign of that."""
+    """A lane that noted that it holds something, or was about to; `lives` is whether its process
+    lives, and `sign_s` how long ago it gave a sign of that."""
 
     name: str
     pid: int
@@ -104,8 +104,8 @@ def together(
     known: Iterable[Known],
     held: dict[PartitionRef, int],
 ) -> Left:
-    """All that several lanes knew; of what they knew differently, the newest. One that knew nothing
-    has left nothing, and so have the others then."""
+    """All that several lanes knew, in the newest version of each. Where one of them knew nothing,
+    nothing counts as left."""
     by_age = sorted(known, key=lambda one: one.revision)
     if not by_age or not by_age[0].revision:
         return Left(held=held)

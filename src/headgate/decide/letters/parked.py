@@ -293,9 +293,9 @@ class Parked:
         pages: Mapping[PartitionRef, Page | None] | None = None,
         now_s: float,
     ) -> list[Aside]:
-        """Letters were sent and answered; of some partitions all went `through`, of others
-        something is wanted `later` and nothing went forward, so they rest. Those that have a page
-        may go on behind it, whatever became of that."""
+        """Letters were sent and answered; of some partitions all went `through`, of others the
+        gateway wants something `later` and nothing went forward, so they rest. Partitions that have
+        a page may go on behind it, however the page ended."""
         self._condition.well(fill)
         self._size.fitted(self._sending, full=self._sending_full, now_s=now_s)
         for ref in through:

@@ -63,7 +63,7 @@ class Behind:
         self._paging.pop(ref, None)
 
     def go_on(self, ref: PartitionRef) -> None:
-        """What it stood still at is through."""
+        """The letter that the partition halted at is through."""
         self.halted.pop(ref, None)
 
     def rest(self, ref: PartitionRef, until_s: float) -> None:

@@ -95,8 +95,8 @@ class Passes:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PassKeeper:
-    """Knows who comes by what is shown: pairs of a caller and its secret. Without any it asks for
-    none."""
+    """Tells callers by the passes they show: pairs of a caller and its secret. Without any it asks
+    for no pass."""
 
     known: tuple[tuple[Caller, str], ...] = ()
 

@@ -51,7 +51,8 @@ def advance(
 
 
 def share(waiting: Mapping[int, int], *, limit: int, turn: int) -> dict[int, int]:
-    """At most `limit` of what waits, as evenly as it can be; `turn` says who gets an odd one."""
+    """At most `limit` of the waiting records, as evenly as it can be; `turn` says which partition
+    gets an odd one."""
     granted = dict.fromkeys(waiting, 0)
     left = limit
     # Every round but the last serves a partition in full, so there are no more than partitions.

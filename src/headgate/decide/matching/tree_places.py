@@ -111,7 +111,7 @@ def _unless_covered(conditions: list[Expression], index_keys: list[IndexKey]) ->
 
 
 def _alternatives(node: Expression) -> list[list[IndexKey]] | None:
-    """Probes such that one list of them holds wherever `node` does; None: there are none."""
+    """Lists of index keys of which one holds wherever `node` does; None: there are none."""
     conditions = list(conjuncts(node))
     if index_keys := index_keys_of(conditions):
         return [index_keys]

@@ -95,7 +95,7 @@ def _outcome(status: int) -> Outcome:
 
 
 def _error(answer: Answer) -> tuple[str, str]:
-    """Its code, and whom it was said to, as far as they are known."""
+    """The error's code, and the name of the caller it was said to, as far as they are known."""
     if answer.status < ERRORS_FROM or not isinstance(answer, Response):
         return "", NOBODY
     try:

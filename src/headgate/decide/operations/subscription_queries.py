@@ -1,4 +1,4 @@
-"""What operators ask about subscriptions, and what they are shown.
+"""Operators' queries about subscriptions, and the answers.
 
 Invariant: whatever can't be understood is refused with one sentence that names the parameter.
 """

@@ -74,8 +74,8 @@ def shares(loads: Sequence[Load], *, unowned: int, imbalance: int) -> list[Bound
 
 
 def pressure(held: int, weight: int) -> float:
-    """How loaded a node is halfway through its next partition: who has least takes the next one,
-    and who has most, counted before its last one, gives first."""
+    """How loaded a node is halfway through its next partition: the least loaded takes the next one,
+    and the most loaded, counted before its last one, gives first."""
     return (2 * held + 1) / weight
 
 

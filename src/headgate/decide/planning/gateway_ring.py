@@ -20,8 +20,8 @@ POINTS = 64
 BOUND = (5, 4)
 """What a gateway may have, as a multiple of the average: 1.25."""
 ROOM_AGAIN = (19, 20)
-"""One that was at its bound takes subscribers again below this part of it, so that who is at the
-bound doesn't change with every one that comes or goes."""
+"""One that was at its bound takes subscribers again below this part of it, so that the gateways at
+the bound don't change with every subscriber that comes or goes."""
 FEW = 8
 """So many subscriptions a gateway may have whatever the average is."""
 
@@ -78,5 +78,5 @@ def subscription_id(subscriber_id: str, unique: str) -> str:
 
 
 def subscriber_of(subscription_id: str) -> str:
-    """Whose subscription it is; one that belongs to no subscriber is its own."""
+    """The id of the subscriber that has the subscription; one that belongs to none is its own."""
     return subscription_id.rpartition(".")[0] or subscription_id

@@ -1,4 +1,5 @@
-"""Where a plan starts from: who takes part, what each holds, and what has no place.
+"""Where a plan starts from: the nodes that take part, the partitions that each holds, and those
+that have no place.
 
 Invariant: every partition that may be moved is in exactly one place, with the one node that holds
 it (`free`) or with nobody (`unowned`); a partition on the move is only counted (`fixed`), where it

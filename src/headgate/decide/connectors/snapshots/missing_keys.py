@@ -136,7 +136,8 @@ class MissingKeys:
         self._emptied_in[at] = max(self._emptied_in.get(at, 0), whole.seq)
 
     def _is_emptied(self, name: str, last: Last) -> bool:
-        """It stands in every partition of its version, so it is about all keys of former ones."""
+        """Whether the collection was emptied after `last`: a record about a whole collection stands
+        in every partition of its version, so it is about all keys of former versions."""
         newest = self._emptied.get((name, last.ref.topic))
         if newest is not None and newest > last.version:
             return True

@@ -70,7 +70,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class TakeSnapshot:
-    """Let it read `collections` as they are; none: all that it reads."""
+    """Let the connector read `collections` as they are; none: all that it reads."""
 
     name: str
     collections: tuple[str, ...] = ()
@@ -224,9 +224,9 @@ def _skipping(state: State, wish: Skip) -> Connector:
 
 
 def _reset(state: State, name: str, begin_at: str, *, snapshot: bool) -> list[Effect]:
-    """It stays where it is, under the epoch of its new beginning. Snapshots that are under way
-    begin anew, but for what the new one reads, which is everything. One that compares is asked for
-    again: it does so with what was before the beginning that it is named by."""
+    """The connector stays with its node, under the epoch of its new beginning. Snapshots that are
+    under way begin anew, unless the new one reads everything. One that compares is asked for again:
+    it compares with the records before the beginning that it is named by."""
     beginning = _next_epoch(state, name)
     connector = state.connectors[name]
     compares = snapshot or any(one.compares for one in connector.snapshots)

@@ -1,4 +1,4 @@
-"""Who reads each connector, and what its reader says.
+"""Which node reads each connector, and what its reader reports.
 
 A connector is planned like a log partition and changes hands in one step: the stores of the log
 refuse its former reader, by its epoch. So no reader has to be asked to let go, and a reader that is

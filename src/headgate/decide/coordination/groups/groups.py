@@ -1,4 +1,4 @@
-"""The consumer groups, who consumes in each, and which consumer owns which target.
+"""The consumer groups, the consumers of each, and which consumer owns which target.
 
 A consumer is known by its id within its group. It is connected while the gateway that speaks for it
 is and says so; one whose connection broke is lost, and keeps what it has for a lease.

@@ -161,8 +161,8 @@ def overtaken(
     state: State, gateway_id: str, ref: PartitionRef, epoch: int, *, own: int
 ) -> list[Effect]:
     """The positions of `ref` are held under a higher epoch than was given out: go above it. Not
-    where the sender has it under another epoch than it is given out under by now (`own`; 0: it
-    doesn't say): then it is the present owner who holds it."""
+    where the sender has the target under another epoch than it is given out under by now (`own`; 0:
+    it doesn't say): then the present owner holds it."""
     groups = state.groups
     current = groups.targets.owners.get(ref)
     if current is None or current.epoch > epoch or state.learning.is_blank:

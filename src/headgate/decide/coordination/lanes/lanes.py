@@ -95,9 +95,9 @@ class Lanes:
     """Which lane of a partition was the last to acknowledge a revision, and which one."""
 
     def is_overtaken(self, hello: Hello, owner: Owner) -> bool:
-        """True for a lane that comes back after a newer one has begun with what it owns.
+        """True for a lane that comes back after a newer one has begun with its partition.
 
-        The newer one holds the position, so it alone counts, even while nobody hears from it.
+        The newer one holds the position, so it alone counts, even while it isn't heard.
         """
         newest = self._newest.get(owner.ref)
         return newest is not None and newest[0] > _fence(hello, owner)
@@ -208,7 +208,8 @@ class Lanes:
         return held
 
     def lose(self, session: int, *, now_ms: int) -> None:
-        """The lane's stream broke: it may still be reading, also what it only wanted so far."""
+        """The lane's stream broke: it may still be reading, also partitions that it only wanted so
+        far."""
         lane = self.by_session.get(session)
         if lane is None:
             return
@@ -273,8 +274,8 @@ class Lanes:
         return sorted(unheard - self.awaited() - self._running.keys())
 
     def to_prove(self, now_ms: int) -> list[int]:
-        """The lanes that must show again that they hold what they read, because one of which nobody
-        hears may have claimed it; each is asked now and then."""
+        """The lanes that must show again that they hold their partitions, because a lane that isn't
+        heard may have claimed them; each is asked now and then."""
         asked = []
         readers = {self._running.get(r) for r, one in self.unsaid.items() if one.is_ripe(now_ms)}
         for session in sorted(one for one in readers if one is not None):

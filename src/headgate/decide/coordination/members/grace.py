@@ -23,8 +23,8 @@ from headgate.decide.coordination.topics.topology_changes import assign_routers
 
 
 def tick(state: State, now_ms: int) -> list[Effect]:
-    """Miss those whose grace has ended, and pass them over where others can take over; end trials,
-    and forget, when it is time. Not while the coordinator only learns."""
+    """Miss the nodes whose grace has ended, and pass them over where others can take over; end
+    trials, and forget lapses, when it is time. Not while the coordinator only learns."""
     damping.forget(state, now_ms)
     effects: list[Effect] = []
     for node_id, member in list(state.members.items()):

@@ -85,11 +85,12 @@ class Member:
     undropped: frozenset[str] = frozenset()
     """Deleted topics of which this ingest node couldn't drop everything yet."""
     unopened: frozenset[PartitionRef] = frozenset()
-    """What it owns and couldn't open yet."""
+    """The partitions that the node owns and couldn't open yet."""
 
     @property
     def is_starting(self) -> bool:
-        """True for a router whose Spark isn't warm yet: what it gets would wait for that."""
+        """True for a router whose Spark isn't warm yet: partitions that it gets would wait for
+        that."""
         return isinstance(self.report, RouterReport) and self.report.state == "starting"
 
     def node(self) -> Node:

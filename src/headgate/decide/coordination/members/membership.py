@@ -107,10 +107,10 @@ def _resumed(state: State, member: Member, *, is_news: bool) -> list[Effect]:
 
 
 def _taken_up(state: State, hello: Hello) -> list[Effect]:
-    """A node that the former coordinator knew is back: everybody hears of it.
+    """A node that the former coordinator knew is back: all members hear of it.
 
-    What it owns and doesn't know of was given to it as that coordinator ended, and may lack its
-    fence. What it believes to own and doesn't was taken from it meanwhile.
+    A partition that it owns and doesn't know of was given to it as that coordinator ended, and may
+    lack its fence. One that it believes to own and doesn't was taken from it meanwhile.
     """
     if state.learning.is_on:
         return changed(state)

@@ -27,7 +27,7 @@ class Quotas:
     """Of all filters together, for one document, at worst."""
 
     def refusal(self, wanted: Subscription, *, of_gateway: int, of_tenant: int, in_all: int) -> str:
-        """Why one more finds no room among those that there are; empty when it does."""
+        """Why there is no room for one more subscription; empty where there is."""
         if of_gateway >= self.per_gateway:
             return _full(f"gateway {wanted.gateway_id}", self.per_gateway, "max_per_gateway")
         if in_all >= self.total:

@@ -136,8 +136,8 @@ class Registry:
             self._drop([gateway_id])
 
     def has_kept(self, gateway_id: str, incarnation: str) -> bool:
-        """Whether all that this very process was told still holds; else it has to hear so until it
-        has named all it has: an answer may be lost on its way."""
+        """Whether everything that this very process was told still holds; else it is told so until
+        it has named all its subscriptions: an answer may be lost on its way."""
         return self.kept.get(gateway_id) == incarnation
 
     def upsert(

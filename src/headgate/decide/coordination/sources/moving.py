@@ -205,7 +205,7 @@ def _change_hands(state: State, ready: Sequence[Handoff], now_ms: int) -> list[E
 
 
 def started(state: State, session: int) -> list[Effect]:
-    """A lane reads: whatever was on its way to it has arrived."""
+    """A lane reads: partitions that were on the move to it have arrived."""
     lane = state.lanes.by_session[session]
     arrived = [
         ref
@@ -220,7 +220,7 @@ def started(state: State, session: int) -> list[Effect]:
 
 
 def without_ingest(state: State, node_id: str) -> list[Effect]:
-    """Go on without an ingest node: what it had goes to others, as far as there are any."""
+    """Go on without an ingest node: its partitions go to others, as far as there are any."""
     for owner in state.logs.of_node(node_id):
         state.logs.release(owner.ref)
     intakes.release(state, node_id)

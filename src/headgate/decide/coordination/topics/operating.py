@@ -184,7 +184,7 @@ def restart_refusal(state: State, node_id: str) -> HeadgateError | None:
 
 
 def restart(state: State, node_id: str) -> list[Effect]:
-    """Tell a node to begin anew; that it will be back it says itself, when it stops."""
+    """Tell a node to begin anew; when it stops, it says itself that it will be back."""
     session = state.members[node_id].session
     assert session is not None
     return [Send(session, from_coordinator.Restart())]

@@ -109,7 +109,8 @@ def advance(state: State, now_ms: int) -> list[Effect]:
 
 
 def _happened(state: State, topic: Topic, now_ms: int) -> Event | None:
-    """What takes the topic's repartition on; None while it waits, of which it says for what."""
+    """The event that takes the topic's repartition on; None while it waits, and then the
+    repartition says for what."""
     under_way = topic.repartition
     if under_way is None:
         return None
