@@ -130,7 +130,7 @@ class Unauthorized(CallerError):
 
 
 class Forbidden(CallerError):
-    """It is known who asks, and no grant of theirs allows it."""
+    """The principal is known, and none of its grants allows it."""
 
     code = "forbidden"
     status = 403

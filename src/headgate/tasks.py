@@ -332,7 +332,7 @@ def notice_callbacks(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _note_helper(task: asyncio.Future[Any]) -> None:
-    """It failed beside its block, or while it was cancelled: nobody else would hear of it."""
+    """The helper failed beside its block, or while it was cancelled: nothing else would tell."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, HeadgateError):
         deaths.note("helper", error, about=_name_of(task))

@@ -54,7 +54,7 @@ def _table(loaded: LoadedConfig) -> Table:
     for _, keys in groupby(KEYS.values(), key=lambda key: key.section):
         for key in keys:
             origin = loaded.origins[key.name]
-            # What somebody set stands out from what is merely there.
+            # Values that were set stand out from defaults.
             style = "dim" if origin.kind == "default" else "bold"
             table.add_row(
                 key.name, Text(key.shown(key.of(loaded.config)), style), Text(str(origin), style)

@@ -1,7 +1,7 @@
 """`headgate connector`: connectors that bring a database's changes into topics.
 
-Invariant: what will be left out, or begun elsewhere, is said before it happens, and somebody has
-agreed to it.
+Invariant: what will be left out, or begun elsewhere, is said before it happens, and the operator
+has agreed to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`headgate dlq`: look at what couldn't be delivered, send it again, or delete it."""
+"""`headgate dlq`: look at letters, send them again, or delete them."""
 
 from __future__ import annotations
 

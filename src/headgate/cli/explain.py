@@ -1,4 +1,5 @@
-"""`headgate explain`: where a record is, what became of it, and why somebody (didn't) get it."""
+"""`headgate explain`: where a record is, what became of it, and why a subscriber did or didn't get
+it."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def explain(
     url: UrlOption = NO_URL,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where a record is, what became of it, and why somebody got it or didn't.
+    """Say where a record is, what became of it, and why a subscriber got it or didn't.
 
     Nothing is consumed, moved or delivered by asking. What was tried is known for as long as lanes
     and gateways remember it; the answer says what isn't known any more.

@@ -1,7 +1,7 @@
 """`headgate group`: consumer groups, how far they are, and where an operator has them begin.
 
-Invariant: what will come again and what will never come is said before it happens, and somebody has
-agreed to it.
+Invariant: what will come again and what will never come is said before it happens, and the operator
+has agreed to it.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ async def _change(
 async def _chunks(
     client: HttpClient, change: Change, chosen: Chosen
 ) -> AsyncIterator[LettersChanged]:
-    """Change one bounded chunk after the other; says after each what became of it."""
+    """Change one bounded chunk after the other; yields the answer to each."""
     wait = WAIT if change.waits else None
     if chosen.ids:
         for ids in _id_chunks(chosen):

@@ -1,4 +1,5 @@
-"""Which partitions change hands, as an operator is told: who gives, who takes, what is left to do.
+"""Which partitions change hands, as an operator is told: from which node to which, and what is left
+to do.
 
 Pure: made from the plan and from /v1/status, before and after.
 """

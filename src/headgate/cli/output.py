@@ -64,7 +64,7 @@ def calls_to(url: str, *, timeout_s: float = 10.0) -> HttpClient:
 
 @dataclass(slots=True)
 class _Said:
-    """What the command line says of who asks."""
+    """The credential that the command line names."""
 
     token_file: Path | None = None
 

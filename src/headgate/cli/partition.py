@@ -1,7 +1,7 @@
 """`headgate partition`: where routers read a partition from, as an operator decides.
 
-Invariant: what will come again and what will never come is said before it happens, and somebody has
-agreed to it.
+Invariant: what will come again and what will never come is said before it happens, and the operator
+has agreed to it.
 """
 
 from __future__ import annotations

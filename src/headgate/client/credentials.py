@@ -54,7 +54,7 @@ class Credentials:
         return await self.current()
 
     def forget(self, token: str) -> None:
-        """It isn't good any more: the next one who needs one asks anew."""
+        """The token isn't good any more: the next call that needs one asks anew."""
         if self._known == token:
             self._known = None
 

@@ -35,7 +35,7 @@ def find_token(
     working_dir: Path | None = None,
 ) -> Path | str | None:
     """The file of a client command's token, or the token itself: its --token-file, else
-    HEADGATE_TOKEN_FILE, else HEADGATE_TOKEN; None where nothing says who it is."""
+    HEADGATE_TOKEN_FILE, else HEADGATE_TOKEN; None where there is none."""
     if file is not None:
         return file
     variables = os.environ if environ is None else environ

@@ -28,8 +28,8 @@ def settings_of(config: Config, origins: Mapping[str, SettingSource]) -> tuple[S
 
 
 def handed_on(config: Config, origins: Mapping[str, SettingSource]) -> dict[str, str]:
-    """What tells a process that is started with `config` where its values came from: those that
-    nobody has set, and that are others all the same, were chosen for it."""
+    """The variable that tells a process which is started with `config` where its values came from.
+    A value that isn't the default, though nobody has set it, was chosen at the start."""
     told = {}
     for name, key in KEYS.items():
         origin = origins.get(name, DEFAULT)

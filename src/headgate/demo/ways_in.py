@@ -63,8 +63,8 @@ class WayIn(Protocol):
 
 
 class Produced:
-    """By the producer, over HTTP; each report goes with the one before it of its aircraft, so that
-    subscribers hear of those that left what they had asked for."""
+    """By the producer, over HTTP; each report goes with the former one of its aircraft, so that
+    subscribers hear of aircraft that leave their filter."""
 
     def __init__(self, address: str, topic: str, *, token: Token | None = None) -> None:
         self._topic = topic

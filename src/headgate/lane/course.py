@@ -1,5 +1,5 @@
-"""How far a lane is with what it holds and with its window, and why it ends: what all its parts go
-by, and any of them may say.
+"""How far a lane is with its partitions and with its window, and why it ends. All its parts go by
+that, and any of them may say it.
 
 Invariant: neither ends twice, and what is said after its end changes no reason.
 """

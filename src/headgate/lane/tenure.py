@@ -168,7 +168,7 @@ class Tenure:
     # --- showing that it still does --------------------------------------------------------------
 
     def start_proof(self, session: ControlSession, asked_ms: int = 0) -> None:
-        """Instead of one that is under way: what was asked last is what counts."""
+        """Begin a proof instead of one that is under way: only the last request counts."""
         if self._proof is not None:
             self._proof.cancel()
         self._proof = self._crew.start("proof", self._prove(session, asked_ms=asked_ms))

@@ -1,4 +1,4 @@
-"""What is known of a connector: what it shall do, and what its reader says of itself.
+"""A connector as operators define it, and as its reader reports on it.
 
 Invariant: no value here holds a secret. Settings name where a secret is found (`${NAME}` in the
 environment of the ingest node that reads, `${file:PATH}` on it), never the secret itself.
@@ -79,7 +79,7 @@ class Connector(msgspec.Struct, frozen=True):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Those that it feeds, each once, in the order of its routes."""
+        """The topics that it feeds, each once, in the order of its routes."""
         return tuple(dict.fromkeys(route.topic for route in self.routes))
 
 

@@ -72,7 +72,7 @@ class ReleaseOrigin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeletedConnector(msgspec.Struct, frozen=True):
-    """`left` says what of it is still at its origin, and what to do; empty: nothing."""
+    """`left` says what the connector has left at its origin, and what to do; empty: nothing."""
 
     name: str
     left: str = ""

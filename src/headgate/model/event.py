@@ -91,7 +91,7 @@ class Fence(msgspec.Struct, frozen=True, order=True, array_like=True):
         return self.epoch, self.window, self.attempt
 
     def bars(self, other: Fence) -> bool:
-        """Whether nobody may claim under `other` what is held under this one."""
+        """Whether a partition that is held under this fence can't be claimed under `other`."""
         if self.numbers == other.numbers:
             return self.claimant not in ("", other.claimant)
         return self.numbers > other.numbers

@@ -49,7 +49,7 @@ class Group(msgspec.Struct, frozen=True):
         return f"{self.id}/{target}-of-{self.targets}"
 
     def has_target(self, name: str) -> bool:
-        """False for the name of one that it had when it was cut otherwise."""
+        """False for the name of a target that the group had when it had another number of them."""
         return name.startswith(f"{self.id}/") and name.endswith(f"-of-{self.targets}")
 
 

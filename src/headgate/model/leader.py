@@ -1,4 +1,4 @@
-"""Who leads the coordinators, as the others and their clients get to know it."""
+"""The coordinator that leads, as other coordinators and clients get to know it."""
 
 from __future__ import annotations
 

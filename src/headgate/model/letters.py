@@ -28,9 +28,9 @@ too."""
 
 
 class NewLetter(msgspec.Struct, frozen=True):
-    """`attempts` counts how often it was sent; `error` is what was said the last time. One that is
-    for a consumer group has the name of the group's target in place of the gateway's id: whatever
-    gateway that is at, it alone changes it and sends it again."""
+    """`attempts` counts how often it was sent; `error` is the last answer. A letter of a consumer
+    group has the name of the group's target in place of the gateway's id: only the gateway where
+    the target is open changes it and sends it again."""
 
     gateway_id: str
     state: LetterState

@@ -1,7 +1,7 @@
 """What a lane and its router leave to their successors, to go on while the coordinator is away.
 
 Notes outlive the process that writes them, however it ends; they need not outlive the machine, nor
-be seen from another one. Nobody but the process they are about writes them.
+be seen from another one. Only the process that they are about writes them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headgate.model.notes import Entry, Left, RouterMemory
 
 
 class LaneNotes(Protocol):
-    """The notes of one lane, and what others of its router have left."""
+    """The notes of one lane, and those that other lanes of its router have left."""
 
     def note(self, entry: Entry) -> None:
         """Write `entry` down, before the coordinator is told that this lane knows it; from any
@@ -38,8 +38,8 @@ class LaneNotes(Protocol):
     def close(self, *, leave: bool) -> None:
         """The lane ends: `leave` its notes to others, or tear them up.
 
-        They must be torn up by a lane that told the coordinator that it ends: from then on others
-        are told "subscribed" without it.
+        They must be torn up by a lane that told the coordinator that it ends: from then on
+        subscribers are told "subscribed" without it.
         """
 
 

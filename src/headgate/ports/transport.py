@@ -13,8 +13,8 @@ from headgate.model.delivery import Batch, DeliveryAnswer, DeliveryBatch
 
 Meanwhile = Callable[[], None]
 Accept = Callable[[Batch], DeliveryAnswer | Awaitable[DeliveryAnswer]]
-"""What a gateway does with a batch: at once, unless it has to find out first whom it is for; raises
-a HeadgateError to refuse it as a whole."""
+"""Takes a batch at the gateway: at once, unless it has to find out first which subscriptions it is
+for; raises a HeadgateError to refuse it as a whole."""
 
 
 class DeliveryTransport(Protocol):

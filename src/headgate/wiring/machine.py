@@ -110,8 +110,8 @@ def _stop_timeout_s(config: Config, role: str) -> float:
 
 
 def with_cluster_token(config: Config) -> Config:
-    """Where people have to say who they are, roles that are started together show each other that
-    they belong to it; unless a token is set, one of this start."""
+    """Where callers need a credential, roles that are started together share a cluster token: the
+    one that is set, otherwise one made for this start."""
     security = config.security
     if not security.is_on or security.cluster.tokens:
         return config

@@ -25,7 +25,7 @@ from headgate.model.event import PartitionRef
 
 FORMAT = 1
 FOR_ITS_OWNER = 0o700
-"""Every record is in there, whatever grants say of who may see it."""
+"""Every record is in the folder, also those that grants hide."""
 FORMAT_NAME = "FORMAT"
 LOCK_NAME = "lock"
 COORDINATOR_LOCK_NAME = "coordinator.lock"
@@ -170,7 +170,7 @@ class DataFolder:
         return self.root / "spark"
 
     def notes_dir(self, router_id: str) -> Path:
-        """What a router and its lanes note; no id, whatever it is, leads anywhere else."""
+        """The folder for the notes of a router and its lanes; no id leads anywhere else."""
         return self.root / "notes" / f"of-{router_id}"
 
     @property

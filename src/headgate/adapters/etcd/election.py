@@ -36,7 +36,7 @@ RENEWALS_PER_TTL = 3
 PAUSE_S = 0.2
 """After a failure, before the next look."""
 RESIGN_TIMEOUT_S = 2.0
-"""Giving a lease back is a courtesy: without it the others wait until it ends."""
+"""Giving a lease back is a courtesy: without it the other candidates wait until it ends."""
 
 
 def leader_key(connection: EtcdConnection) -> bytes:

@@ -55,7 +55,7 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
 
 
 class _Gateway:
-    """The connection to one gateway, and those of its streams that nobody uses just now."""
+    """The connection to one gateway, and its idle streams."""
 
     def __init__(self, channel: grpc.aio.Channel, metadata: Sequence[tuple[str, str]]) -> None:
         self.channel = channel

@@ -1,4 +1,4 @@
-"""Calls between event loops of one thread: who listens lives on one, who calls on another.
+"""Calls between event loops of one thread: the listener lives on one, the caller on another.
 
 A call begins on the listener's loop, as a task of its own, and its answer comes back to the
 caller's. A caller that is cancelled, or waits no longer, cancels it there. When a whole loop is

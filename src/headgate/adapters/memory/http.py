@@ -23,7 +23,7 @@ FIRST_PORT = 50_000
 
 
 class MemoryWeb:
-    """Who listens where: what stands at the end of all calls that share it."""
+    """The listeners by address, shared by all callers."""
 
     def __init__(self) -> None:
         self.listening: dict[str, MemoryHttpListener] = {}

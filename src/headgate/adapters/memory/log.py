@@ -51,7 +51,7 @@ class MemoryLog:
         """In the order in which they came, which is the order they are rung in."""
 
     def partition(self, ref: PartitionRef) -> MemoryPartition:
-        """The one that is there, or a new one, which nobody has opened yet."""
+        """The partition that is there, or a new one, which isn't open yet."""
         return self.partitions.setdefault(ref, MemoryPartition(ref))
 
     def grown(self, ref: PartitionRef) -> None:

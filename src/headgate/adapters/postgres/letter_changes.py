@@ -85,8 +85,8 @@ async def _insert(
 async def _join(
     session: Session, statements: LetterStatements, letters: Sequence[NewLetter], now_ms: int
 ) -> list[NewLetter]:
-    """What is left to write: those whose places are free again, because another writer has just
-    taken away what was there, and what is kept of damaged ones."""
+    """Returns the letters that are left to write: those whose places are free again, because
+    another writer has just taken away the letter there, and what is kept of damaged ones."""
     stored = await _same(session, statements, letters)
     changed: dict[int, NewLetter] = {}
     left = [letter for letter in letters if _place_of(letter) not in stored]

@@ -34,8 +34,8 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
 
 class Load(msgspec.Struct):
-    """`per_s` events per second in all, or as fast as it goes; `token`: what each request says of
-    who sends it (empty: nothing)."""
+    """`per_s` events per second in all, or as fast as it goes; `token`: the credential of each
+    request (empty: none)."""
 
     url: str
     topic: str

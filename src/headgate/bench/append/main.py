@@ -73,7 +73,7 @@ class Round(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A system: its public address, who makes topics there, and what producers say there."""
+    """A system: its public address, the administrator's credentials, and the producers' token."""
 
     url: str
     admin: Credentials | None = None

@@ -70,8 +70,8 @@ SOMEBODY = Principal("bench", "token", (Grant("subscribe", where="number >= 0"),
 
 class Open(msgspec.Struct, tag=True):
     """Serve these protocols, with so many subscriptions of a topic with so many partitions; once
-    more, for lanes that show a pass of `cluster_token` and for subscribers who have said who they
-    are, and whose grant has a filter; and by a gateway that keeps nothing for those who ask."""
+    more, for lanes that show a pass of `cluster_token` and for subscribers with a credential whose
+    grant has a filter; and by a gateway that keeps no evidence."""
 
     protocols: list[str]
     nats: str
@@ -122,7 +122,7 @@ class _Line:
 
 
 class _Coordinator:
-    """Registers and adopts whatever it is told."""
+    """Registers and adopts all that it is told."""
 
     def __init__(self) -> None:
         hello = Hello(role="gateway", node_id=GATEWAY_ID, incarnation="1")
@@ -195,7 +195,7 @@ class Onlookers:
 
 
 class Receiving:
-    """`evidence_size` is how much it keeps for those who ask."""
+    """`evidence_size` is how much evidence it keeps."""
 
     def __init__(self, data: Path, evidence_size: int = EvidenceOptions().size) -> None:
         control, crew = Control(), Crew("gateway")

@@ -26,8 +26,8 @@ HEADROOM = 1 << 16
 
 
 class Join(msgspec.Struct, tag=True):
-    """Open this many more connections to `url`; counting begins anew. `token` is what each says of
-    who it is (empty: nothing)."""
+    """Open this many more connections to `url`; counting begins anew. `token` is the credential of
+    each (empty: none)."""
 
     url: str
     clients: int

@@ -38,8 +38,8 @@ DELIVERY_TIMEOUT_S = 60.0
 
 
 class Gateway:
-    """Delivers event after event to one gateway, as a lane does. `token` is what its subscribers
-    say of who they are (empty: nothing)."""
+    """Delivers event after event to one gateway, as a lane does. `token` is the credential of its
+    subscribers (empty: none)."""
 
     def __init__(
         self, config: Config, pid: int, transport: HttpDeliveryTransport, token: str

@@ -1,8 +1,8 @@
 """One client that asks for more than its share: a process that sends the same request over all of
 its connections, again as soon as it is answered, whatever the answer is.
 
-It never waits, though a refusal says for how long: who floods doesn't. What it is answered is
-counted, so that nobody takes a flood for one that wasn't.
+It never waits, though a refusal says for how long. Its answers are counted, so that a run shows
+whether there was a flood.
 """
 
 from __future__ import annotations

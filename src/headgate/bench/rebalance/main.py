@@ -1,4 +1,4 @@
-"""`bench rebalance`: what it costs to change who owns what while everything runs.
+"""`bench rebalance`: what it costs to change owners while everything runs.
 
 Three parts: a plan for many partitions on many nodes; one more router that joins while events flow;
 and a topology change that thousands of connected clients must adopt. Coordinator, ingest node and

@@ -32,7 +32,7 @@ class Document(msgspec.Struct):
 
 @dataclass(slots=True)
 class Sent:
-    """One event; what hasn't happened to it is None."""
+    """One event, with the times of what happened to it (None: it hasn't)."""
 
     called_s: float
     answered_s: float | None = None

@@ -61,8 +61,8 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`empty` is before there was any subscription; then one lane got them as changes, and another
-    one all at once."""
+    """`empty` is without subscriptions; then one lane got them as changes, and another one as a
+    snapshot."""
 
     empty: Phase
     changes: Phase

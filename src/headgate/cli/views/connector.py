@@ -103,7 +103,7 @@ def description(one: ConnectorInfo) -> Iterator[Text]:
 
 
 def snapshot_line(one: SnapshotInfo) -> str:
-    """Which one it is, and how far."""
+    """Which snapshot it is, and how far."""
     what = ", ".join(one.collections) or "everything"
     begun = f"snapshot of {what}"
     match one.state:

@@ -1,4 +1,5 @@
-"""How an explanation looks in a terminal: what became of the record, then who got it and why not.
+"""How an explanation looks in a terminal: what became of the record, then which subscribers got it,
+and why others didn't.
 
 Only shapes what it's given. What others wrote (keys, filters, errors) can't move the cursor.
 """

@@ -1,5 +1,5 @@
-"""How a repartition looks to an operator: what it would do, how far it is, and why it waits. Only
-shapes what it's given."""
+"""How a repartition looks to an operator: its plan, how far it is, and why it waits. Only shapes
+what it's given."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _is_ordered(plan: RepartitionPlan) -> bool:
 
 
 def _alike(plan: RepartitionPlan) -> Iterator[tuple[list[int], list[int]]]:
-    """Those that share keys with the same ones: each waits for all of these but itself."""
+    """Partitions that share keys with the same ones: each waits for all of these but itself."""
     groups: dict[frozenset[int], tuple[list[int], set[int]]] = {}
     for one in plan.waits:
         itself = {one.partition} if one.partition < plan.partitions else set[int]()

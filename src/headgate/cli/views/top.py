@@ -55,7 +55,7 @@ COLUMNS: Final[Mapping[str, Sequence[str]]] = {
 """The tables, in the order in which keys choose them."""
 
 Row = tuple[str, Sequence[Text]]
-"""What it is known by in its table, and its cells."""
+"""The row's key in its table, and its cells."""
 
 
 # --- figures -----------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def under_way(overview: Overview) -> Text:
 
 
 def rows(table: str, overview: Overview, topic: TopicInfo | None) -> list[Row]:
-    """Those of one of COLUMNS; `topic` is the one whose partitions are shown."""
+    """The rows of one of COLUMNS; `topic` is the one whose partitions are shown."""
     match table:
         case "topics":
             return [_topic(one) for one in overview.topics]

@@ -1,4 +1,4 @@
-"""Where each role listens, whom it calls, and how much it takes on."""
+"""Where each role listens, which roles it calls, and how much it takes on."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class JwtSettings(Section):
     leeway: Annotated[float, DurationUnit(), Field(ge=0, le=300)] = seconds("5s")
     """How far the issuer's clock may be from ours."""
     grants: str = ""
-    """What everybody with such a JWT is granted; several with semicolons in between."""
+    """The grants of every JWT of this issuer; several with semicolons in between."""
     grants_claim: ClaimName = "grants"
     """Claim that has more grants, as a list of texts (empty: none)."""
     tenant_claim: ClaimName = "tenant"

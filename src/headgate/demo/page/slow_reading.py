@@ -30,7 +30,7 @@ class SlowReading:
         return all(self._at.get(partition, 0) >= head for partition, head in heads.items())
 
     def said(self, heads: Mapping[int, int]) -> str:
-        """What it came to, with `heads` where it should have come to."""
+        """How far the slow reader came; `heads` is how far it should have come."""
         left_out, again = f"{self.left_out:,} left out", f"{self.again:,} twice"
         level = "it is level" if self.has_reached(heads) else "it isn't level yet"
         return f"{self.count:,} records read late, {left_out}, {again}; {level}"

@@ -23,7 +23,7 @@ _Place = tuple[str, int, int, tuple[str, ...], int]
 """Topic, partition and seq of a record, the subscriptions it was for, and where it stands for lost
 ones the first of those."""
 _Entry = tuple[str, list[_Place], Sequence[Outcome], str]
-"""The gateway, the records, what came of each (or one for all of them), and what went wrong."""
+"""The gateway, the records, the outcome of each (or one for all of them), and what went wrong."""
 
 
 class LaneEvidence:

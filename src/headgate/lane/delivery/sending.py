@@ -100,7 +100,7 @@ class Sending:
 
     @contextlib.contextmanager
     def waits(self) -> Iterator[None]:
-        """What is next can't go on: it waits for the gateway, or for what comes before it."""
+        """The next batch can't go on: it waits for the gateway, or for what comes before it."""
         self._waits_since_s = self._loop.time()
         try:
             yield

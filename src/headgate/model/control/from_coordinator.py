@@ -136,8 +136,8 @@ class TroubledGateways(Message, frozen=True):
 
 
 class Prove(Message, frozen=True):
-    """Asks a lane to claim what it reads once more, and to say so: one of which nobody hears may
-    have claimed it."""
+    """Asks a lane to claim its partitions once more, and to say so: a lane that isn't heard may
+    have claimed them."""
 
     asked_ms: int
 

@@ -175,7 +175,7 @@ class RegistrationComplete(Message, frozen=True):
 class JoinGroup(Message, frozen=True, kw_only=True):
     """A consumer at this gateway joins a group; answered with `AssignTargets` or `RefuseConsumer`.
 
-    `incarnation` differs for every process. `keys` (how many are expected, 0: nobody knows),
+    `incarnation` differs for every process. `keys` (how many are expected, 0: unknown),
     `where` and `starts` make the group, if there is none yet. A consumer that is still there after
     a broken stream is announced again, with the group it is `known` to be in and what it `owns`.
     One that is `restricted` may not be told what others see.

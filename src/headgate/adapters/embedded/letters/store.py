@@ -219,7 +219,7 @@ class EmbeddedLetterStore:
     # --- on the thread ---------------------------------------------------------------------------
 
     def _commit_waiting(self) -> None:
-        """What waits by now, as one transaction."""
+        """Commit the changes that wait by now, as one transaction."""
         count = min(len(self._waiting), SHARING_MAX)
         changes = [self._waiting.popleft() for _ in range(count)]
         wanted = [(c, future) for c, future in changes if future.set_running_or_notify_cancel()]

@@ -20,7 +20,7 @@ TURNS_MAX = 32
 
 
 class Leaving(Protocol):
-    """`in_company`: what it handed over last was committed together with something else."""
+    """`in_company`: the last append was committed together with another one."""
 
     in_company: bool
 

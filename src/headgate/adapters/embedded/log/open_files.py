@@ -23,7 +23,7 @@ import apsw
 from headgate.errors import StorageFailed
 
 BESIDE = ("-wal", "-shm")
-"""A database's write-ahead log, and the shared memory of those who use it."""
+"""A database's write-ahead log, and the shared memory of its users."""
 FRESH_NS = 50_000_000
 """A directory changed this recently may change again without another time of change."""
 

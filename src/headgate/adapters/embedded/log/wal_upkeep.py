@@ -20,7 +20,7 @@ By itself it never does while two or more readers take turns: one of them always
 RESTART_TIMEOUT_MS = 100
 """Longest wait for them, which appends wait for, too. The next turn tries again."""
 VACUUM_PAGES = 500
-"""What is given back in one turn."""
+"""So many free pages are given back in one turn."""
 FREE_PAGES_KEPT = 256
 
 
