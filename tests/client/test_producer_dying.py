@@ -73,6 +73,7 @@ async def test_a_topology_that_nobody_follows_any_more_is_followed_anew() -> Non
         assert not session.connected
         server.topology = TopologyAnswer(topology(6, ["b"]), "127.0.0.1:1")
         followed.route._ask_after_s = 0.0
+        followed.route.refresh("t")
         assert (await followed.stream()).session is not session
-        assert owners(followed.route) == ("http://b",)
+        await until(lambda: owners(followed.route) == ("http://b",))
         await followed.route.close()

@@ -19,6 +19,7 @@ from headgate.ports.control import HelloSource
 from tests.client.produce_server import ProduceServer, produce_server
 from tests.decide.produce.test_routing_cache import topology
 from tests.virtual_time import run_virtual
+from tests.waiting import until
 
 WAIT_S = 30.0
 
@@ -173,8 +174,9 @@ async def test_without_a_stream_a_redirect_is_a_reason_to_ask_again(server: Prod
     route._ask_after_s = 0.0
     server.topology = TopologyAnswer(topology(6, ["d"], version=2))
     assert route.must_ask("t")
-    await route.learn("t")
-    assert owners(route) == ("http://d",)
+    route.refresh("t")
+    async with asyncio.timeout(WAIT_S):
+        await until(lambda: owners(route) == ("http://d",))
     assert not route.must_ask("t")
     await route.close()
 

@@ -2,7 +2,8 @@
 
 Invariants: a push is acknowledged after it took effect, never before, and an older one has none;
 questions asked at once share one answer; without an answer, or without a control stream (a firewall
-in between), everything still works, through the public address and by fetching again.
+in between), everything still works, through the public address and by fetching again. Only who
+begins with a topic waits for an answer: a coordinator that gives none holds nobody else.
 """
 
 from __future__ import annotations
@@ -94,22 +95,27 @@ class Route:
     # --- fetching --------------------------------------------------------------------------------
 
     async def learn(self, topic: str) -> None:
-        """Ask for the topology if that may help; everybody who wants to know shares the answer."""
-        if topic not in self._routed:
-            self._routed.add(topic)
-            await self._acknowledge()
+        """What can be known of a topic that nothing was sent to yet."""
+        if topic in self._routed:
+            return
+        self._routed.add(topic)
+        await self._acknowledge()
+        self.refresh(topic)
+        if topic not in self.cache.topics and self._fetching is not None:
+            await asyncio.wait([self._fetching])
+
+    def refresh(self, topic: str) -> None:
+        """Ask for the topology if that may help, for whoever sends after the answer is there."""
         if self.must_ask(topic):
             self.begin()
-        if self._fetching is not None:
-            fetching = self._fetching
-            await asyncio.wait([fetching])
-            if self._fetching is fetching:
-                # It died before it could say so; to ask again at once would be to ask for ever.
-                self._fetching, self._ask_after_s = None, _now_s() + ASK_AGAIN_S
 
     def begin(self) -> None:
+        """Everybody who wants to know shares the answer."""
         if self._fetching is None:
             self._fetching = self._crew.start("topology", self._fetch())
+        elif self._fetching.done():
+            # It died before it could say so; to ask again at once would be to ask for ever.
+            self._fetching, self._ask_after_s = None, _now_s() + ASK_AGAIN_S
 
     async def _fetch(self) -> None:
         try:

@@ -147,7 +147,6 @@ class TopicStream:
             self._rerouting is not None
             or not self._is_routed
             or self._known is not self._route.topic(self.topic)
-            or self._route.must_ask(self.topic)
         )
 
     def _reroute(self) -> None:
@@ -250,6 +249,7 @@ class TopicStream:
 
     async def _send_all(self, queue: _Queue) -> None:
         while queue.waiting:
+            self._route.refresh(self.topic)
             if isinstance(queue.way, Aside):
                 await self._rest(queue)
             else:
