@@ -518,7 +518,7 @@ class TestFencing:
         world = World(fences=False)
         router = world.join("router", "router-1")
         owners = world.create("flights")
-        world.apply(world.cluster.overtaken(owners[0].ref, 7))
+        world.apply(world.cluster.fenced((), overtaken=((owners[0].ref, 7),)))
         world.apply(world.cluster.fenced(owners))
         assert world.last(router, from_coordinator.Assign).sources == ()
         world.apply(world.cluster.fenced(world.sources("flights")))

@@ -8,13 +8,13 @@ noted in place instead is named here; a term ends with it (services/test_coordin
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,15 +28,23 @@ from headgate.decide.coordination.cluster import NOTED, Cluster
 from headgate.decide.coordination.connectors.connecting import Wish
 from headgate.decide.coordination.effects import Effect
 from headgate.decide.lane.checkpoints import Reset
+from headgate.model.access import ApiToken
 from headgate.model.control import to_coordinator
 from headgate.model.control.to_coordinator import Hello, SessionRole, ToCoordinator
-from headgate.model.topology import Move, Placement
-from tests.decide.coordination import scenario, simulation, test_group_invariants
+from headgate.model.topology import Move
+from tests.decide.coordination import (
+    scenario,
+    simulation,
+    test_group_invariants,
+    test_repartitioning,
+    world,
+)
 from tests.decide.coordination.faults import Fault, Faults
 from tests.decide.coordination.scenario import play
 from tests.decide.coordination.stage import Stage
 from tests.decide.coordination.test_group_invariants import GroupMachine
 from tests.decide.coordination.test_invariants import CoordinatorMachine
+from tests.decide.coordination.test_repartitioning import Cutover
 from tests.decide.coordination.test_scenarios import FILES
 from tests.decide.coordination.world import World, ref
 
@@ -141,38 +149,29 @@ class Torn(Cluster):
         kind = "a client" if session in self.clients else type(message).__name__
         return self._decided(kind, lambda x: Cluster.received(x, session, message, now_ms))
 
-    def tick(self, now_ms: int) -> list[Effect]:
-        return self._decided("tick", lambda state: Cluster.tick(state, now_ms))
-
-    def fenced(self, *args: Any, **kwargs: Any) -> list[Effect]:
-        return self._decided("fenced", lambda state: Cluster.fenced(state, *args, **kwargs))
-
-    def create_topic(self, name: str, partitions: int, placement: Placement) -> list[Effect]:
-        create = partial(
-            Cluster.create_topic, name=name, partitions=partitions, placement=placement
-        )
-        return self._decided("create_topic", create)
-
-    def delete_topic(self, name: str) -> list[Effect]:
-        return self._decided("delete_topic", partial(Cluster.delete_topic, name=name))
-
-    def rebalance(self, now_ms: int) -> list[Effect]:
-        return self._decided("rebalance", partial(Cluster.rebalance, now_ms=now_ms))
-
-    def reset(self, *args: Any) -> list[Effect]:
-        return self._decided("reset", lambda state: Cluster.reset(state, *args))
-
     def operate_connector(self, wish: Wish) -> list[Effect]:
         kind = f"{type(wish).__name__} connector"
         return self._decided(kind, lambda state: Cluster.operate_connector(state, wish))
 
-    def drain(self, *args: Any, **kwargs: Any) -> list[Effect]:
-        return self._decided("drain", lambda state: Cluster.drain(state, *args, **kwargs))
+
+def _torn(name: str) -> Callable[..., list[Effect]]:
+    decide = getattr(Cluster, name)
+
+    def decided(state: Torn, *args: Any, **kwargs: Any) -> list[Effect]:
+        return state._decided(name, lambda copy: decide(copy, *args, **kwargs))
+
+    return decided
+
+
+for name, method in vars(Cluster).items():
+    decides = inspect.isfunction(method) and "list[Effect]" in str(inspect.signature(method))
+    if decides and not name.startswith("_") and name not in vars(Torn):
+        setattr(Torn, name, _torn(name))
 
 
 @pytest.fixture(autouse=True)
 def torn(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (simulation, test_group_invariants):
+    for module in (simulation, test_group_invariants, world):
         monkeypatch.setattr(module, "Cluster", Torn)
 
 
@@ -198,6 +197,34 @@ def test_the_scenarios_have_events_of_every_kind(monkeypatch: pytest.MonkeyPatch
 def test_nor_does_one_of_any_walk(machine: type[RuleBasedStateMachine]) -> None:
     walks = settings(max_examples=12, stateful_step_count=30, deadline=None)
     run_state_machine_as_test(machine, settings=walks)
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        test_repartitioning.test_it_is_final_when_everybody_routes_by_it,
+        test_repartitioning.test_a_seal_that_takes_too_long_is_taken_back,
+        test_repartitioning.test_a_version_is_forgotten_when_the_log_has_nothing_of_it,
+    ],
+)
+def test_nor_does_one_of_a_repartition(story: Callable[[Cutover], None]) -> None:
+    cutover = Cutover()
+    cutover.begin()
+    story(cutover)
+    assert {"repartition", "AckTopology"} <= heard.keys()
+
+
+def test_nor_does_what_an_operator_wants() -> None:
+    cluster = World()
+    cluster.join("ingest", "ingest-1")
+    coordinator = cluster.cluster
+    cluster.apply(coordinator.create_token(ApiToken("ours", "ab" * 32), first=True))
+    cluster.apply(coordinator.revoke_token("ours"))
+    cluster.create("flights")
+    cluster.apply(coordinator.delete_topic("flights"))
+    cluster.apply(coordinator.letters_swept(["flights"]))
+    cluster.apply(coordinator.restart("ingest-1"))
+    assert {"create_token", "revoke_token", "letters_swept", "restart"} <= heard.keys()
 
 
 def shared(one: object, other: object, where: str) -> Iterator[str]:

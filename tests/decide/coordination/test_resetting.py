@@ -125,7 +125,7 @@ def test_a_higher_epoch_in_the_store_is_gone_above_with_the_reset_still_to_do() 
     world.say(lane, to_coordinator.Goodbye())
     world.fences = False
     reset(world, Reset(3))
-    world.apply(world.cluster.overtaken(FLIGHTS, owner.epoch + 5))
+    world.apply(world.cluster.fenced((), overtaken=((FLIGHTS, owner.epoch + 5),)))
     assert world.cluster.resets.putting == {FLIGHTS: Reset(3)}
     assert world.cluster.unfenced[FLIGHTS].epoch == owner.epoch + 6
 

@@ -453,7 +453,7 @@ class Cluster(State):
         reader has brought it. And before a subscriber is told "subscribed" while a lane may read on
         that doesn't know it, it is kept from where that partition is to be read again.
         """
-        effects = [e for ref, epoch in overtaken for e in self.overtaken(ref, epoch)]
+        effects = [e for ref, epoch in overtaken for e in self._overtaken(ref, epoch)]
         is_news = False
         for owner in owners:
             if self.unfenced.get(owner.ref) == owner:
@@ -493,7 +493,7 @@ class Cluster(State):
         self.fence_at_ms = now_ms + FENCE_AGAIN_MS
         return [topology_changes.fence(self, [self.unfenced[ref] for ref in sorted(self.unfenced)])]
 
-    def overtaken(self, ref: PartitionRef, epoch: int) -> list[Effect]:
+    def _overtaken(self, ref: PartitionRef, epoch: int) -> list[Effect]:
         """The checkpoint of `ref` is held under a higher epoch than was given out: go above it."""
         current = self.sources.owners.get(ref)
         if current is None or current.epoch > epoch:
