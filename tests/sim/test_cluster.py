@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import pairwise
 from typing import Any
@@ -15,6 +15,9 @@ import pytest
 
 from headgate.client.producer import Producer
 from headgate.client.producing.outgoing import OutgoingEvent
+from headgate.config import Config
+from headgate.config.sections.roles import RouterSettings
+from headgate.decide.feed.feed import Feed
 from headgate.model.client_messages import Event, Item
 from tests.sim.cluster import MemoryCluster, running
 from tests.virtual_time import run_virtual
@@ -26,6 +29,11 @@ CALL = 250
 """Events that are sent with one call."""
 PAUSE_S = 0.25
 """Between two calls."""
+FILENO_AT = 4
+"""So many arguments make a socket of one that is there."""
+WINDOW_S = 20.0
+"""One ends while events are sent; and only lanes that knew a subscriber from their beginning deliver so
+that it may be written to past its queue."""
 SHARED_S = 15.0
 """By then a group has shared its targets out."""
 
@@ -70,7 +78,7 @@ async def send(cluster: MemoryCluster, count: int, *, first: int = 0) -> None:
 async def moved(seed: int, count: int) -> tuple[Reader, Reader, list[Reader]]:
     """What two subscribers, at two gateways, and a group of two consumers get of `count` events."""
     everything, even, shares = Reader(), Reader(), [Reader(), Reader()]
-    async with running(seed) as cluster:
+    async with running(seed, Config(router=RouterSettings(window=WINDOW_S))) as cluster:
         await cluster.create_topic(cluster.gateways[0].url, TOPIC, PARTITIONS)
         first, second = (gateway.url for gateway in cluster.gateways)
         async with (
@@ -103,7 +111,7 @@ async def _share(
 
 @pytest.fixture
 def nothing_real(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A socket or a thread is a mistake; the loop's own pair is made before it runs."""
+    """A socket or a thread is a mistake, but for the loop's own pair, which the kernel made."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a thread or a socket")
@@ -111,18 +119,37 @@ def nothing_real(monkeypatch: pytest.MonkeyPatch) -> None:
     made = socket.socket
 
     class Refused(made):  # type: ignore[misc,valid-type]
-        def connect(self, address: Any) -> None:
-            refuse()
-
-        def listen(self, *_: Any) -> None:
-            refuse()
+        def __init__(self, *args: Any, **named: Any) -> None:
+            if len(args) < FILENO_AT and named.get("fileno") is None:
+                refuse()
+            super().__init__(*args, **named)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     monkeypatch.setattr(socket, "socket", Refused)
 
 
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often feeds were asked for either way to a subscriber."""
+    taken = Counter[str]()
+
+    def counted(name: str) -> None:
+        take = getattr(Feed, name)
+
+        def counting(*args: Any, **named: Any) -> Any:
+            outcome = take(*args, **named)
+            taken[name] += bool(outcome)
+            return outcome
+
+        monkeypatch.setattr(Feed, name, counting)
+
+    for name in ("pass_through", "deliver"):
+        counted(name)
+    return taken
+
+
 @pytest.mark.usefixtures("nothing_real")
-def test_ten_thousand_events_arrive_in_order_per_key() -> None:
+def test_ten_thousand_events_arrive_in_order_per_key(ways: Counter[str]) -> None:
     everything, even, shares = run_virtual(moved(1, 10_000))
     assert everything.numbers == wanted(10_000)
     assert even.numbers == wanted(10_000, lambda number: number % 2 == 0)
@@ -130,6 +157,8 @@ def test_ten_thousand_events_arrive_in_order_per_key() -> None:
     together = {key: numbers for share in shares for key, numbers in share.numbers.items()}
     assert together == wanted(10_000)
     assert sum(map(len, shares)) == 10_000, "no key has two consumers"
+    assert ways["pass_through"] > 1_000
+    assert ways["deliver"] > 11_000, "the group's, and what came before a window began"
 
 
 def test_a_seed_is_a_run() -> None:
