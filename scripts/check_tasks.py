@@ -8,6 +8,8 @@
 - Lanes, services and clients take time, chance, the process's number and other threads from
   headgate.ports.machine, so that they run on a scripted one. The event loop's own clock and timers
   are fine.
+- What is decided, known or needed asks no machine at all: it is given a time as an argument. And
+  none of all these opens a file; what is stored has a port.
 """
 
 from __future__ import annotations
@@ -94,6 +96,14 @@ def machine(tree: ast.Module) -> Iterator[Place]:
                     yield node.lineno, full
 
 
+def files(tree: ast.Module) -> Iterator[Place]:
+    """Line and name of whatever opens a file; import contracts keep out what else could."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name("open")):
+                yield node.lineno, "open"
+
+
 def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
     """What the file calls it, and what it is."""
     match node:
@@ -113,12 +123,14 @@ class Rule:
     places: Callable[[ast.Module], Iterator[Place]]
     instead: str
     where: tuple[str, ...]
-    but: tuple[str, ...]
+    but: tuple[str, ...] = ()
 
     def concerns(self, path: str) -> bool:
         return path.startswith(self.where) and not path.startswith(self.but)
 
 
+PURE = ("headgate/decide/", "headgate/model/", "headgate/ports/")
+SHELLS = ("headgate/lane/", "headgate/services/", "headgate/client/")
 RULES = (
     Rule(
         tasks,
@@ -129,9 +141,11 @@ RULES = (
     Rule(
         machine,
         "take it from headgate.ports.machine, which comes as an argument",
-        where=("headgate/lane/", "headgate/services/", "headgate/client/"),
+        where=SHELLS,
         but=("headgate/services/supervisor.py",),  # whose work is this machine's processes
     ),
+    Rule(machine, "take what it says as an argument", where=PURE),
+    Rule(files, "take a port, or what is in the file", where=(*PURE, *SHELLS)),
 )
 
 

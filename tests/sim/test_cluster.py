@@ -32,8 +32,8 @@ PAUSE_S = 0.25
 FILENO_AT = 4
 """So many arguments make a socket of one that is there."""
 WINDOW_S = 20.0
-"""One ends while events are sent; and only lanes that knew a subscriber from their beginning deliver so
-that it may be written to past its queue."""
+"""One ends while events are sent; and only lanes that knew a subscriber from their beginning
+deliver so that it may be written to past its queue."""
 SHARED_S = 15.0
 """By then a group has shared its targets out."""
 

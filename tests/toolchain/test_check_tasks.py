@@ -117,3 +117,23 @@ def test_what_a_machine_does_not_give_is_free(tmp_path: Path, source: str) -> No
 )
 def test_adapters_the_supervisor_and_benchmarks_may_ask_it(tmp_path: Path, name: str) -> None:
     assert check(tmp_path, "import time\ntime.time()", name) == 0
+
+
+@pytest.mark.parametrize("package", ["decide/lane", "model", "ports"])
+@pytest.mark.parametrize(
+    "line", ["import uuid", "from datetime import datetime\ndatetime.now(UTC)"]
+)
+def test_what_is_decided_asks_no_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], package: str, line: str
+) -> None:
+    assert check(tmp_path, f"{line}\n", f"headgate/{package}/module.py") == 1
+    assert "as an argument" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["decide", "model", "ports", "lane", "services", "client"])
+def test_nobody_but_adapters_opens_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], package: str
+) -> None:
+    source = "target.open()\nwith open(name) as file: ...\n"
+    assert check(tmp_path, source, f"headgate/{package}/module.py") == 1
+    assert "module.py:2: open: " in capsys.readouterr().err
