@@ -214,8 +214,8 @@ class Term:
         return isinstance(message, CheckIn) or (is_client and isinstance(message, AckTopology))
 
     def _note(self, hear: Decide, by: Hello) -> None:
-        """Take in what has no effects; it need not wait for those of others to be carried out, and
-        touches nothing that an invariant is about."""
+        """Take in a message that has no effects; it need not wait for other messages' effects to be
+        carried out, and touches nothing that an invariant is about."""
 
         def news(now_ms: int) -> list[Effect]:
             effects = hear(now_ms)
@@ -467,7 +467,7 @@ class Term:
         )
 
     def _listed(self, positions: Mapping[PartitionRef, Position]) -> None:
-        """Of one that can't be read, what was known before."""
+        """Take over the positions; of one that can't be read the former is kept."""
         before = self._positions
         self._positions = {
             ref: before.get(ref, one) if one.unreadable else one for ref, one in positions.items()

@@ -30,8 +30,7 @@ LONGEST_MS = 10 * 365 * 86_400_000
 
 class TokenRoutes:
     """`term` is the present leadership; it raises NotNow where another coordinator leads.
-    `principals` None: nobody has to say who they are, but who is to be let in can be settled
-    before."""
+    `principals` None: callers need no credential, but tokens can be made before that changes."""
 
     def __init__(
         self, term: Callable[[], Term], principals: KnownPrincipals | None, machine: Machine

@@ -1,6 +1,6 @@
 """The stream to the coordinator, and the topology that comes with it.
 
-Others say what they have to say with `send`, and look at `topology` whenever they need it; nobody
+Other parts of the gateway speak with `send`, and look at `topology` whenever they need it; nothing
 is called from here. Invariants: never an older topology than before; a caller that waits for a
 topic sees each topology that comes.
 """
@@ -54,7 +54,7 @@ class Control:
         return session.messages()
 
     def welcomed(self, welcome: Welcome) -> bool:
-        """Whether this coordinator has forgotten what it, or an earlier one, knew of us."""
+        """Whether this coordinator has forgotten what coordinators knew of this gateway."""
         self.coordinator_url = welcome.url or self.coordinator_url
         forgotten = self._welcomed_before and not welcome.resumed
         self._welcomed_before = True
@@ -74,8 +74,8 @@ class Control:
     async def topic(
         self, name: str, *, grace_s: float, is_shown: Callable[[str], bool] = lambda _: True
     ) -> Topic:
-        """Raises UnknownTopic once it was waited for so long, which may name one that `is_shown`
-        and was meant; NotNow while nobody is there who would have told of a new one."""
+        """Raises UnknownTopic after that wait, which may name a topic that `is_shown` and was
+        meant; NotNow while there is no coordinator that would have told of a new one."""
         try:
             async with asyncio.timeout(grace_s):
                 while (topic := self.topology.topic(name)) is None:

@@ -80,7 +80,7 @@ class Groups(Protocol):
 
 
 class Witness(Protocol):
-    """Who can say what became of a record here."""
+    """Can say what became of a record at this gateway."""
 
     def answer(self, asked: AskEvidence) -> Evidence: ...
 
@@ -135,7 +135,7 @@ class Hearing:
                 log.debug("message_ignored", kind=type(message).__name__)
 
     def _turned_away(self, reason: str) -> None:
-        """The session tries again, and those who are here go elsewhere once it did so for long."""
+        """The session tries again, and the subscribers go elsewhere once it did so for long."""
         log.warning(LogLine.REFUSED, reason=reason)
         now_s = asyncio.get_running_loop().time()
         first_s, last_s = self._refused or (now_s, now_s)

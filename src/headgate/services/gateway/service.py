@@ -95,8 +95,8 @@ class EvidenceOptions:
 
 @dataclass(frozen=True, slots=True)
 class GatewayOptions:
-    """Ports of 0 take any free one. `advertised_host` is how others reach this gateway where the
-    addresses it listens on don't say that; `origins` are those of web pages that may call it."""
+    """Ports of 0 take any free one. `advertised_host` is how others reach this gateway where its
+    listening addresses don't say so; `origins` are those of web pages that may call it."""
 
     node_id: str
     incarnation: str

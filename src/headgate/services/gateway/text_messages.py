@@ -38,7 +38,7 @@ class TextConnection:
         self._outlet: Outlet | None = None
         self._closing = False
         self.is_ended_here = False
-        """Whether the gateway closed it, for whatever reason."""
+        """Whether the gateway closed the connection."""
         self.gone = asyncio.Event()
 
     # --- what the two kinds of connections fill in -----------------------------------------------

@@ -66,8 +66,8 @@ LAST_ANSWERS_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """`advertised_host` is how others reach this node, where that isn't `host`; `origins` are those
-    of web pages that may call it."""
+    """`advertised_host` is how other nodes reach this one, where that isn't `host`; `origins` are
+    those of web pages that may call it."""
 
     node_id: str
     incarnation: str

@@ -1,4 +1,4 @@
-"""The window that is open, and how those before it went."""
+"""The window that is open, and how earlier ones ended."""
 
 from __future__ import annotations
 

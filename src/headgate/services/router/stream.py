@@ -21,7 +21,7 @@ class Stream:
         self.connected_s: float | None = None
         """Since when the coordinator is there, as far as the router has looked."""
         self.coordinator_url = ""
-        """Where it serves HTTP, as it said itself."""
+        """Where the coordinator serves HTTP, as it said itself."""
 
     def open(self, hello: HelloSource) -> AsyncIterator[FromCoordinator]:
         """Connect; returns what the coordinator says, until `close`."""

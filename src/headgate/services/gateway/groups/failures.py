@@ -82,17 +82,17 @@ class Failing:
         self._blamed: set[Hashable] = set()
         """The items in hand whose failure is counted already."""
         self._nacked: set[Hashable] = set()
-        """Those of them that the consumer said itself to have failed with."""
+        """The ones among them that the consumer said itself to have failed with."""
         self._held: set[Hashable] = set()
-        """Those that the consumer holds back, as it said itself."""
+        """The items that the consumer holds back, as it said itself."""
         self._messages: dict[Hashable, bytes] = {}
         """Of redeliveries in hand: the log may not have them any more."""
         self._letters: dict[Hashable, Letter] = {}
-        """Those that are sent again, by their marks."""
+        """The letters that are sent again, by their marks."""
         self._over: dict[Hashable, None] = {}
         """The marks of those that need not be sent any more, though the store may still say so."""
         self.processed: list[Letter] = []
-        """Those that are processed, and are to be removed."""
+        """The letters that are processed, and are to be removed."""
 
     # --- handing out -----------------------------------------------------------------------------
 

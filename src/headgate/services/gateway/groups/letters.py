@@ -1,4 +1,4 @@
-"""What a consumer group has given up, as dead letters of its targets.
+"""Records that a consumer group has given up, as dead letters of its targets.
 
 A target writes them, sends them again when an operator wants it, and removes them, all under its
 own epoch; so neither a former owner nor a lane changes them. Invariant: a letter is durable before

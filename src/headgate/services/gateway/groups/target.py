@@ -73,7 +73,7 @@ class Target:
         self.stopped = False
         """Whether it hands out nothing more."""
         self.finished = asyncio.Event()
-        """Whether the consumer says that it is done with it."""
+        """Whether the consumer says that it is done with the target."""
         self.renewed_s = -math.inf
         """When the consumer last said that it works on items of the target."""
         self.told_s = -math.inf
@@ -281,8 +281,8 @@ class Target:
         return None if self._subscriber is None else self._subscriber.closing
 
     def take(self, *, alone: bool) -> bytes | None:
-        """The next message for the consumer, if there is one and it may have it; `alone`: it has
-        nothing in hand, of any target."""
+        """The next message for the consumer, if there is one and it may have it; `alone`: the
+        consumer has nothing in hand, of any target."""
         subscriber = self._subscriber
         if self.stopped or subscriber is None:
             return None
@@ -343,7 +343,8 @@ class Target:
         await self._failing.bury(thing, self._letters, self._subscriber, self._group, fence)
 
     def buried(self, thing: Thing) -> bytes | None:
-        """Its letter is written; what the consumer has to be told, if it has it in hand."""
+        """The item's letter is written; returns what the consumer has to be told, if it has the
+        item in hand."""
         if not self._failing.buried(thing):
             return None
         epoch, again = self.owner.epoch, thing.mark is not None

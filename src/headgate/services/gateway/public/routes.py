@@ -387,8 +387,8 @@ class PublicRoutes:
     # --- passed on -------------------------------------------------------------------------------
 
     async def _create_topic(self, request: Request) -> Response:
-        """Not ahead of what this gateway remembers: a coordinator that has lost its state believes
-        nobody any more once it has created something."""
+        """Refused until the coordinator has heard what this gateway remembers: one that has lost
+        its state believes no node any more once it has created something."""
         if self._is_unheard():
             raise errors.NotNow(
                 "this gateway has lost the coordinator, which has to hear from it what there is "

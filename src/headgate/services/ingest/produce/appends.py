@@ -102,7 +102,7 @@ class Appends:
         self._numbers = itertools.count()
         self._events_waiting = 0
         self.room = Room(bounds.bytes, setting="ingest.waiting_memory")
-        """For what arrives, and what has a place."""
+        """For requests that arrive, and those that have a place."""
 
     @property
     def events_waiting(self) -> int:

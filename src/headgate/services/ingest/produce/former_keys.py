@@ -38,8 +38,8 @@ class FormerKeys:
     async def found(
         self, topic: Topic, events: Sequence[Event], parts: Parts, *, timeout_s: float
     ) -> dict[int, Outcome]:
-        """Of the events in `parts`, by their index: where those are that were written before, and
-        why it can't be said of others."""
+        """Of the events in `parts`, by their index: the places of those that were written before,
+        and the errors of those that can't be looked up."""
         lineage = lineage_of(topic)
         if lineage.is_plain or not self._is_recent(topic):
             return {}

@@ -29,8 +29,8 @@ class Homes:
         self._takers: dict[str, _Takers] = {}
 
     def elsewhere(self, topic: Topic, first_id: str) -> str:
-        """The address of the other node that takes what begins with `first_id`; empty when that is
-        this one, or nobody knows."""
+        """The address of the other node that takes requests which begin with `first_id`; empty when
+        that is this one, or none is known."""
         url = homes.home(self._of(topic).urls, first_id)
         return "" if url == self._own_url else url
 
@@ -43,7 +43,7 @@ class Homes:
         return self._takers[topic.name]
 
     def take_up(self) -> None:
-        """Of a topology that is new, who owns what now."""
+        """Take the owners from the topology, if it is new."""
         topology = self._partitions.topology
         if topology.generation == self._generation:
             return

@@ -92,7 +92,8 @@ class Writing:
     async def stop(self, *, timeout_s: float) -> bool:
         """Refuse what is new, answer what waits, finish what is being written.
 
-        False when writes are still under way at the end; their callers are told that nobody knows.
+        False when writes are still under way at the end; their callers are told that the outcome is
+        unknown.
         """
         self.produce.stop()
         self.opportunistic.stop(timeout_s=timeout_s)
