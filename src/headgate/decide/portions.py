@@ -30,7 +30,8 @@ class Portion:
         self._most = self._now = self._tried = most
 
     def fits(self, sizes: Iterable[int]) -> int:
-        """How many of these go together, from the first on; one at least, if there is one."""
+        """How many items of these sizes go into one portion, from the first on; one at least, if
+        there is one."""
         count = self._tried = 0
         for size in sizes:
             if count and self._tried + size > self._now:

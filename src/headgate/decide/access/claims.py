@@ -52,7 +52,7 @@ def of_administrator(digest: str) -> Principal:
 def of_claims(
     claims: Mapping[str, Any], rules: ClaimRules, *, digest: str, leeway_ms: int
 ) -> Principal:
-    """Raises Unauthorized for claims that say nobody, or not what they should."""
+    """Raises Unauthorized for claims that name no principal, or aren't what they should be."""
     if not _are_texts(claims):
         raise Unauthorized("the JWT has a text in it that is none: a half of a character")
     name = claims.get(rules.name_claim)

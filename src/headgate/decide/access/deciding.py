@@ -42,8 +42,8 @@ def check(
     topic: str | None = None,
     group: str | None = None,
 ) -> None:
-    """Raises Unauthorized for who has said nothing, and Forbidden, which says what is missing and
-    nothing about what there is."""
+    """Raises Unauthorized for a caller without a credential, and Forbidden, which says which grant
+    is missing and nothing about what there is."""
     if principal is None or may(principal, action, area, topic=topic, group=group):
         return
     raise refusal(principal, action, area, topic=topic, group=group)

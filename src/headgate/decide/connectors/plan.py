@@ -111,7 +111,7 @@ class ConnectorPlan:
     ended: frozenset[PartitionRef] = frozenset()
     """Those that were told that the origin had lost its history."""
     bereft: frozenset[PartitionRef] = frozenset()
-    """Those that have lost the position which they had."""
+    """The partitions that have lost the position which they had."""
     former_reach: str = ""
     """Behind this, nothing is asked of former versions."""
     before: Mapping[str, str] = field(default_factory=dict)

@@ -28,7 +28,7 @@ COLLECTIONS_MAX = 100
 CHARS_MAX = 4_096
 """Of a setting, a pattern or a position."""
 SECRETIVE = ("password", "passwd", "secret", "token")
-"""Whatever has one of these in its name holds a secret."""
+"""A setting with one of these in its name holds a secret."""
 HOW = "write ${NAME} for a variable in the environment of the ingest nodes, or ${file:PATH}"
 
 _REFERENCE = re.compile(r"\$\{[^{}]+\}")

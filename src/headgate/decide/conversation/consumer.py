@@ -362,8 +362,8 @@ class Membership(Conversation[ToConsumer, Item | Again]):
         return (*acks, *self._say_held())
 
     def _say_held(self) -> Effects:
-        """What is wanted later, what stands behind it, and what is processed and no position
-        reaches because of it, where the gateway doesn't know yet."""
+        """Tell the gateway, where it doesn't know yet, which items are wanted later, which stand
+        behind them, and which are processed though no position reaches them because of those."""
         if not self._max_deliveries or self.joined is None or not self.joined.hears_held:
             return ()
         held: dict[int, set[Held]] = {}

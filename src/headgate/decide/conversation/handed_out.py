@@ -53,7 +53,7 @@ class Hands:
         self._at_work[copy] = deliveries
 
     def give_back(self, copy: Copy) -> bool:
-        """The user is done with it, or wants it later; whether they had it."""
+        """The user is done with the item, or wants it later; returns whether the user had it."""
         if self._times and self._times[copy]:
             self._times -= Counter((copy,))
             return True

@@ -75,7 +75,7 @@ class Subscription:
         return msgspec.json.encode(asked)
 
     def goes_on(self) -> str:
-        """From where, as one could ask for it."""
+        """A sentence that says from where the subscription goes on, as one could ask for it."""
         places = sorted(self._arrived.items())
         shown = ",".join(f"{number}:{seq + 1}" for number, seq in places[:PLACES_SHOWN])
         return f"{self.topic} goes on from {shown}{',…' if len(places) > PLACES_SHOWN else ''}"

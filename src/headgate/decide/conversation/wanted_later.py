@@ -43,7 +43,7 @@ class Later:
         """The lines of what is about a whole collection."""
 
     def put(self, item: Item, due_s: float) -> None:
-        """It comes again then, or later: not before what stands ahead of it. Putting it twice
+        """The item comes again then, or later: not before the items ahead of it. Putting it twice
         changes only the time."""
         self.drop(lambda one: place_of(one) == place_of(item))
         line = self._lines.setdefault(_key(item), [])

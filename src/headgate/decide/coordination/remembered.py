@@ -23,8 +23,8 @@ from headgate.model.topology import Move, Owner
 
 
 def fitting(stored: StoredState) -> StoredState:
-    """`stored` without what belongs to nothing that is there. While the coordinator learns, what is
-    owned may well belong to what nobody has named yet."""
+    """`stored` without what belongs to nothing that is there. While the coordinator learns,
+    partitions may well belong to nodes and topics that haven't been named yet."""
     topics = {topic.name for topic in stored.topics}
     refs = {ref for topic in stored.topics for ref in topic.all_refs()}
     roles = {node.id: node.role for node in stored.nodes}

@@ -32,7 +32,7 @@ class Backlog:
         nothing waits that isn't held."""
 
     def __len__(self) -> int:
-        """All of it, on its way included."""
+        """All deliveries, those on their way included."""
         return len(self._waiting) + len(self._in_flight) + self._held.size
 
     @property
@@ -82,7 +82,7 @@ class Backlog:
     # --- out -------------------------------------------------------------------------------------
 
     def upcoming(self, most: int, most_bytes: int) -> list[Delivery]:
-        """What is sent after what is on its way, if all goes well."""
+        """The deliveries that are sent next, behind those on their way, if all goes well."""
         count = self._fitting(most, most_bytes)
         return [delivery for _, delivery in islice(self._waiting, count)]
 

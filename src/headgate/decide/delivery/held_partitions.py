@@ -52,7 +52,7 @@ class Held:
         return bool(self._attempts)
 
     def attempts(self, ref: PartitionRef) -> int:
-        """How often it was tried since something of it went forward."""
+        """How often the partition was tried since something of it was taken."""
         return self._attempts[ref]
 
     def went_forward(self, ref: PartitionRef) -> None:

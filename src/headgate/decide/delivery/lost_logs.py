@@ -45,8 +45,8 @@ def lost(
 
 
 def another(ref: PartitionRef, *, known: Record, found: Record | None) -> HistoryLost | None:
-    """What is wrong with a log in which `found` is the first record from `known` on, which was read
-    of it before. One that isn't there any more tells nothing: retention takes records."""
+    """What is wrong with a log in which `found` is the first record from `known` on, where `known`
+    was read before. That it isn't there any more tells nothing: retention takes records."""
     if found is None or found.seq != known.seq or found == known:
         return None
     return HistoryLost(

@@ -254,7 +254,7 @@ class Outbound:
         )
 
     def _letters_step(self, now_s: float) -> Redrive | SendAgain | None:
-        """Parked ones and those that an operator wants take turns."""
+        """Parked letters and those that an operator wants take turns."""
         again_is_due, redrive_is_due = self._again_due_s() <= now_s, False
         if not (again_is_due and self._again_next):
             redrive_is_due = self.parked.due_s() <= now_s

@@ -31,8 +31,8 @@ MATCHED = Mapping[str, tuple[str, ...]]
 
 
 class Addressed(NamedTuple):
-    """What one gateway gets: the subscriptions that it is known to hold, and whether it is to look
-    for others itself."""
+    """A delivery for one gateway: the subscriptions that it is known to hold, and whether it is to
+    look for others itself."""
 
     subscriptions: tuple[str, ...]
     broadcast: bool

@@ -1,4 +1,4 @@
-"""Which record somebody asks about, and what of it, from the parameters of a request.
+"""Which record a request asks about, and what of it, from its parameters.
 
 Invariant: whatever can't be understood is refused with one sentence that names the parameter.
 """

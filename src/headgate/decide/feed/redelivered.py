@@ -112,7 +112,8 @@ class Redelivered:
         return True
 
     def settled(self, sending: Sending, names: frozenset[str], now_s: float) -> None:
-        """`names`, at least one, have had it, and nobody is left."""
+        """The subscriptions `names`, at least one, have had the redelivery, and no other is
+        left."""
         self._put_off.drop(sending)
         self._settled.keep(sending, names, now_s)
         self._make_room()

@@ -1,4 +1,4 @@
-"""What has arrived and nobody has taken yet, with what its documents take.
+"""Items that have arrived and aren't taken yet, with the size of their documents.
 
 Invariant: `size_bytes` is the sum over all that waits, whatever comes and goes at either end.
 """

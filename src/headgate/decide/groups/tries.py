@@ -22,7 +22,7 @@ MOST_REMEMBERED = 10_000
 class Chance(Enum):
     SOME = "some"
     LAST = "last"
-    """One more failure that is certain gives it up."""
+    """One more certain failure gives the item up."""
     NONE = "none"
 
 
@@ -82,7 +82,7 @@ class TriedInVain:
 
 
 class RecordsTried(TriedInVain):
-    """Those of the records of one target, which are kept with its positions: `saved`."""
+    """The tries of one target's records, which are kept with its positions: `saved`."""
 
     def __init__(self, saved: Mapping[int, Tries]) -> None:
         super().__init__()

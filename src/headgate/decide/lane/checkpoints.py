@@ -124,8 +124,8 @@ def held_under(fence: Fence) -> dict[str, int | str]:
 
 
 def _gone_back(stored: Checkpoint) -> Checkpoint:
-    """What another holder finds. The one before had its own positions in memory, and would have
-    saved those."""
+    """The checkpoint as another holder finds it. The one before had its own positions in memory,
+    and would have saved those."""
     if stored.back_to == NOWHERE or stored.back_to >= stored.settled:
         return msgspec.structs.replace(stored, back_to=NOWHERE)
     again_to = max(stored.again_to, stored.settled)

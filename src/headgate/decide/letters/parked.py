@@ -227,8 +227,8 @@ class Parked:
                 self._backlog.put_back(self._joining.take(ref))
 
     def nearly_drained(self, refs: Iterable[PartitionRef], *, now_s: float) -> None:
-        """There are few parked letters of these, and nothing speaks against sending them: what
-        comes waits for them in memory."""
+        """There are few parked letters of these partitions, and nothing speaks against sending
+        them: new deliveries wait for them in memory."""
         for ref in refs:
             is_stuck = self._condition.struggles or self._condition.hurries or ref in self.halted
             if ref in self.refs and not is_stuck:

@@ -38,7 +38,7 @@ class Behind:
         self.refs: set[PartitionRef] = set(refs)
         self.halted: dict[PartitionRef, str] = {}
         self._resting: dict[PartitionRef, float] = {}
-        """Those whose letters are not to be sent before then."""
+        """The partitions whose letters are not to be sent before then."""
         self._following: set[PartitionRef] = set()
         """Those that rest because of letters of other partitions, which are on their way."""
         self._turn: PartitionRef | None = None
@@ -80,8 +80,8 @@ class Behind:
             paging.held()
 
     def page(self, ref: PartitionRef, page: Page | None, *, now_s: float, longest_s: float) -> None:
-        """Letters of it were answered, and it may go on behind them; it pauses where that is of no
-        use. None: it may not, the next letter is the oldest."""
+        """Letters of `ref` were answered, and it may go on behind them with `page`; it pauses where
+        that is of no use. None: it may not, the next letter is the oldest."""
         if page is None or ref not in self.refs or ref in self.halted:
             self._paging.pop(ref, None)
             if page is not None and not page.whole:
@@ -130,8 +130,8 @@ class Behind:
         return min((max(may_s, resting.get(ref, may_s)) for ref in free), default=NEVER)
 
     def is_moving(self, ref: PartitionRef, now_s: float) -> bool:
-        """Has it letters that are sent as fast as they can be, or those that they wait for are:
-        none is refused or wanted later?"""
+        """Are the partition's letters, or those that they wait for, sent as fast as they can be,
+        with none refused or wanted later?"""
         if ref not in self.refs or ref in self.halted or ref in self._paging:
             return False
         return ref in self._following or self._resting.get(ref, now_s) <= now_s

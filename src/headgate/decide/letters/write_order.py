@@ -39,7 +39,7 @@ class InTurn:
             rows = left
 
     def tried(self, letters: Sequence[NewLetter]) -> None:
-        """These came first, and it is the turn of those behind the last one."""
+        """These letters were tried first; now it is the turn of those behind the last one."""
         for gateway_id in list(self._queues):
             self._queues[gateway_id] = self._queues.pop(gateway_id)
             if gateway_id == letters[-1].gateway_id:

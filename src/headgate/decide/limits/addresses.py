@@ -1,4 +1,4 @@
-"""What counts as one address where something is limited per address."""
+"""What counts as one address where limits are per address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PREFIX_V6 = 64
 
 
 def counted_as(address: str) -> str:
-    """`address`, or the network that stands for it; for what is no address one name."""
+    """`address`, or the network that stands for it; one name for all texts that are no address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

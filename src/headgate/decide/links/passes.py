@@ -102,7 +102,7 @@ class PassKeeper:
 
     @classmethod
     def of_secret(cls, secret: str, callers: Iterable[Caller]) -> PassKeeper:
-        """One that takes a secret as it is; empty: asks for none."""
+        """A keeper that takes a secret as it is; empty: it asks for none."""
         return cls(tuple((caller, secret) for caller in callers) if secret else ())
 
     @property

@@ -80,9 +80,9 @@ class Lineage:
         return False
 
     def behind(self, partition: int, seq: int) -> dict[int, int]:
-        """Of other partitions, the seqs behind which lies all that has to come again where what is
-        behind `seq` does: newer records of its keys, of later versions, and newer ones of what
-        comes again with those."""
+        """By other partition, the seq behind which all records have to come again when those behind
+        `seq` do: newer records of its keys, of later versions, and newer ones of what comes again
+        with those."""
         found: dict[int, int] = {}
         again = {partition: seq}
         while again:

@@ -103,8 +103,8 @@ def of_cluster(status: Status) -> tuple[list[PartitionVitals], list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class RouterView:
-    """What a router's driver sees by itself; `trouble` says what is wrong with its query, `waiting`
-    what its lanes wait for."""
+    """The router's state as its driver sees it; `trouble` says what is wrong with its query,
+    `waiting` what its lanes wait for."""
 
     state: str
     connected: bool

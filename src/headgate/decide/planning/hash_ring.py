@@ -1,4 +1,4 @@
-"""A consistent-hash ring: who comes first, and who next, from any place on it.
+"""A consistent-hash ring: which member comes first, and which next, from any place on it.
 
 Every member has points on the ring; a place belongs to the member of the first point at or after
 it. When a member comes or goes, only places next to its own points change hands.

@@ -63,7 +63,7 @@ class Health:
         self._states: dict[int, _State] = {}
 
     def know(self, numbers: Iterable[int]) -> None:
-        """From now on there are these; what was learned about others is forgotten."""
+        """From now on there are these partitions; what was learned about others is forgotten."""
         self._states = {number: self._states.get(number) or _State() for number in numbers}
 
     def failed(self, now_s: float, number: int) -> None:

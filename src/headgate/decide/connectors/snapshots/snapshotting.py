@@ -53,7 +53,7 @@ class SnapshotProgress(msgspec.Struct, frozen=True, array_like=True):
     again: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Texts sort like snapshots, and within one like what was stored of it."""
+        """As texts these sort by snapshot, and within one by its progress."""
         rest = _to_json((self.stage, self.collection, self.behind, self.again)).decode()
         return f"{self.snapshot:012x}{self.step:012x}{rest}"
 

@@ -107,8 +107,8 @@ def leave(
 
 
 def gateway_returns(state: State, gateway_id: str, now_ms: int) -> None:
-    """Who was there is in doubt until the gateway has named everybody again; then they are asked
-    for what is on its way elsewhere."""
+    """The gateway's consumers are in doubt until it has named all of them again; then they are
+    asked for targets that are being handed off."""
     sharing.ask_anew(state, gateway_id, now_ms)
     keys = {consumer.key for consumer in state.groups.of_gateway(gateway_id)}
     state.groups.doubtful[gateway_id] = keys

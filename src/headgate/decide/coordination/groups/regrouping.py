@@ -47,9 +47,9 @@ class PlannedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Where one position is to be; `until`: records up to there may have been processed. One that
-    is there already has it noted all the same: an earlier wish is over, and what was processed
-    ahead of it comes again."""
+    """Where one position is to be; `until`: records up to there may have been processed. A position
+    that is there already gets the note all the same: an earlier wish is over, and records that were
+    processed ahead of it come again."""
 
     ref: PartitionRef
     to: int

@@ -120,7 +120,8 @@ class Lanes:
     def start(
         self, session: int, hello: Hello, owns: Sequence[Owner], *, adopted: int, now_ms: int
     ) -> dict[int, list[Owner]]:
-        """A lane is there and reads `owns`; returns what it takes from which other sessions."""
+        """A lane is there and reads `owns`; returns by session the partitions that it takes from
+        other lanes."""
         self.by_session[session] = Lane(hello, adopted, now_ms, now_ms)
         return self._run(session, owns)
 
@@ -176,7 +177,7 @@ class Lanes:
         return taken
 
     def held(self, session: int) -> list[PartitionRef]:
-        """What the lane reads of all that it began with."""
+        """The partitions that the lane still reads of those it began with."""
         lane = self.by_session.get(session)
         return [] if lane is None else [r for r in lane.refs if self._running.get(r) == session]
 

@@ -119,7 +119,8 @@ def _planned(hello: Hello) -> Sequence[Owner]:
 
 
 def _readable(state: State, hello: Hello, planned: Sequence[Owner], *, learns: bool) -> list[Owner]:
-    """What a lane may read of all that is to be its own; who learns believes it."""
+    """The partitions that a lane may read of those planned for it; a coordinator that learns
+    believes it."""
     owners = state.sources.owners
     return [
         owner

@@ -80,7 +80,7 @@ class Member:
     grown_at: int = 0
     """The last assignment that gave the router something; windows planned before it must end."""
     told: frozenset[Owner] = frozenset()
-    """What the router was last told that it has."""
+    """The partitions that the router was last told to own."""
     report: GatewayReport | RouterReport | None = None
     undropped: frozenset[str] = frozenset()
     """Deleted topics of which this ingest node couldn't drop everything yet."""

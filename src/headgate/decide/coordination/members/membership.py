@@ -60,7 +60,7 @@ def member_opened(state: State, session: int, hello: Hello, now_ms: int) -> list
 
 
 def refusal(state: State, hello: Hello, now_ms: int) -> str:
-    """Why this can't be the member it says it is; empty when it can."""
+    """Why the process can't be the member that `hello` says; empty when it can."""
     known = state.members.get(hello.node_id)
     former = known.node() if known is not None else state.expected.get(hello.node_id)
     if former is not None and former.role != hello.role:

@@ -1,4 +1,4 @@
-"""The API tokens that there are, and who is told of them.
+"""The API tokens, and the nodes that are told of them.
 
 Kept with everything else that the coordinator must remember, then pushed to every node that people
 call, which goes on with what it knows while the coordinator is away. Invariant: a token counts

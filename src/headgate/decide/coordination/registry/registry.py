@@ -56,8 +56,9 @@ class Registry:
     floor: int = field(init=False, default=0)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
-    """The gateways that have lost nothing since they named all they have, with their incarnation.
-    Known to the next coordinator: what takes one out is stored before a lane hears of it."""
+    """The gateways that have missed nothing since they named all their subscriptions, with their
+    incarnation. Known to the next coordinator: taking one out is stored before a lane hears of
+    it."""
     _lacking: set[str] = field(default_factory=set)
     """Gateways of which something was refused or has ended since they were last welcomed, which
     they may not have heard."""
@@ -109,7 +110,7 @@ class Registry:
         return {*self._of_gateway, *self._stale}
 
     def contradictions(self) -> Iterator[str]:
-        """Where what is kept about the subscriptions isn't what they say themselves."""
+        """Where tables and sums don't agree with the subscriptions themselves."""
         by_gateway: dict[str, set[str]] = {}
         for name, one in self.subscriptions.items():
             by_gateway.setdefault(one.gateway_id, set()).add(name)

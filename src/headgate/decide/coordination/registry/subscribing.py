@@ -48,9 +48,9 @@ def place_anew(state: State) -> list[Effect]:
 
 
 def expire(state: State, now_ms: int) -> list[Effect]:
-    """End what nobody renewed in time.
+    """End the subscriptions that weren't renewed in time.
 
-    Its gateway may be there all the same, and its subscribers believe that they miss nothing: so
+    Their gateway may be there all the same, and its subscribers believe that they miss nothing: so
     its stream ends, and when it is back it hears that it was not resumed, and looks into the log.
     The next coordinator must say so, too: it is stored before a lane matches without them.
     """

@@ -92,8 +92,8 @@ def place_ownerless(
     fenced: Iterable[Owner] = (),
     to_all: bool = False,
 ) -> list[Effect]:
-    """Give away what nobody owns, and nothing else; `fenced` has changed hands already, and routers
-    in `shrunk` have lost something."""
+    """Give away the partitions without an owner, and no others; those in `fenced` have changed
+    hands already, and routers in `shrunk` have lost something."""
     taken = list(fenced)
     if not state.learning.is_on:
         for move in _homeless(planned(state, "ingest")):
@@ -228,7 +228,7 @@ def without_ingest(state: State, node_id: str) -> list[Effect]:
 
 
 def without_router(state: State, router_id: str) -> list[Effect]:
-    """Go on without a router: what it had goes to others, from the last checkpoint on."""
+    """Go on without a router: its partitions go to others, from the last checkpoint on."""
     fenced = []
     for ref, handoff in list(state.handoffs.by_ref.items()):
         move = handoff.move
@@ -246,7 +246,8 @@ def without_router(state: State, router_id: str) -> list[Effect]:
 
 
 def renewed(state: State, router_id: str, kept: Collection[Owner]) -> list[Owner]:
-    """A new epoch for what a router owns but `kept`; of that, what was leaving it has left."""
+    """New epochs for a router's partitions but for those `kept`; one that was being handed off has
+    left."""
     leaving: Mapping[PartitionRef, Handoff] = state.handoffs.by_ref
     return [
         state.sources.take(

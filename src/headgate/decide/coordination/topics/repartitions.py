@@ -70,7 +70,8 @@ class Progress:
 
 @dataclass(slots=True)
 class Repartitions:
-    """By topic: those that are under way, and why the last one of others was given up."""
+    """By topic: the repartitions that are under way, and why the last one of other topics was given
+    up."""
 
     progress: dict[str, Progress] = field(default_factory=dict)
     given_up: dict[str, str] = field(default_factory=dict)

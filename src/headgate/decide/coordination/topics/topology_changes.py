@@ -69,7 +69,8 @@ def fence(state: State, owners: Collection[Owner]) -> FenceCheckpoints:
 
 
 def claimed_at_last(state: State, owner: Owner) -> None:
-    """The position can be read after all: its router was assigned without it, and hears of it."""
+    """The position can be read after all: its router was assigned without the partition, and hears
+    of it."""
     member = state.members.get(owner.node_id)
     if member is not None and owner.node_id not in state.unassigned:
         member.assignment += 1

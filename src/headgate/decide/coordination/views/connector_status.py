@@ -28,7 +28,7 @@ HISTORY_MIN_MS = 3_600_000
 HISTORY_PER_LAG = 4
 """An origin that keeps less than so many times the lag will lose some before they are read."""
 FINAL: frozenset[ConnectorState] = frozenset({"history-lost", "stopped"})
-"""What ends only when an operator acts, whatever else there is."""
+"""The states that end only when an operator acts."""
 
 
 def describe_connectors(state: State, *, now_ms: int) -> list[ConnectorInfo]:
