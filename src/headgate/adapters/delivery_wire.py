@@ -39,7 +39,8 @@ UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 
 Bytes = bytes | memoryview
 Admit = Callable[[str, str], None]
-"""Takes the authorization that was given and who gave it; raises Unauthorized if it is wrong."""
+"""Takes the authorization that was given and the sender's address; raises Unauthorized if it is
+wrong."""
 
 
 class _Reply(msgspec.Struct, frozen=True):

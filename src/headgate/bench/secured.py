@@ -45,8 +45,8 @@ async def token_for(url: str, admin: Credentials, *grants: str) -> str:
 
 
 async def known_at(url: str, token: str) -> None:
-    """Returns when the node there has heard of the token: who is known and not granted something is
-    told that, and not that they are nobody."""
+    """Returns when the node there has heard of the token: a known principal without a grant is
+    refused with 403, and an unknown one with 401."""
     async with HttpClient(url, credentials=Credentials(token)) as client:
         try:
             async with asyncio.timeout(KNOWN_WITHIN_S):

@@ -82,7 +82,7 @@ async def _watch(url: str, as_json: bool, every_s: float, *, everything: bool) -
 
 
 def _outdated(view: RenderableType, error: HeadgateError) -> RenderableType:
-    """What was there last, while nobody answers: a coordinator may be on its way back."""
+    """The last view, while no coordinator answers: one may be on its way back."""
     from rich.console import Group
     from rich.text import Text
 

@@ -47,7 +47,8 @@ def find_token(
 
 
 def read_token(path: Path) -> str:
-    """What is in it, without the line's end. Raises InvalidConfig, which doesn't show it."""
+    """The token in the file, without the line's end. Raises InvalidConfig, which doesn't show
+    it."""
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -133,7 +133,8 @@ def _library() -> type[AsyncMongoClient[dict[str, Any]]]:
 
 @asynccontextmanager
 async def replica_set(folder: Path) -> AsyncIterator[str]:
-    """Its address, once it takes writes. Raises OperatorError with what to do where it can't be."""
+    """The server's address, once it takes writes. Raises OperatorError with what to do where it
+    can't be."""
     _library()
     await asyncio.to_thread(_prepare, folder)
     port, log = free_port(HOST), folder / "mongod.log"

@@ -118,7 +118,8 @@ def _library() -> Any:
 
 @asynccontextmanager
 async def server() -> AsyncIterator[str]:
-    """Its address, once it answers. Raises OperatorError with what to do where it can't be."""
+    """The server's address, once it answers. Raises OperatorError with what to do where it can't
+    be."""
     _library()
     folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="headgate-pg-"))
     try:

@@ -238,7 +238,7 @@ def _command() -> str:
 
 
 def _roles(view: View) -> Columns:
-    """Each on one line, whatever the width."""
+    """Each role on one line, at any width."""
     states = []
     for role in view.roles:
         ready = role.pid is not None

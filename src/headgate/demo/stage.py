@@ -58,8 +58,8 @@ def demo_config(
     secured: bool = False,
 ) -> LoadedConfig:
     """The configuration with the demo's own folder, ports and window, unless that is `window_s`;
-    `control` is where its page asks for what hurts. `secured`: everybody has to say who they are,
-    as they have where the configuration says so."""
+    `control` is where its page asks for faults. `secured`: callers need a credential, as they do
+    where the configuration says so."""
     given = load_config(config_file=config_file).config
     window_s = window_s or given.demo.window
     seconds = DurationUnit()

@@ -1,4 +1,4 @@
-"""What a lane says to the coordinator on its stream, and what it does about each thing it hears.
+"""A lane's side of its stream to the coordinator: what it says, and how it acts upon each message.
 
 Invariant: whatever is heard is acted upon in the order in which it came; what takes time (a proof,
 a hand-off) goes on beside that, in the lane's crew.

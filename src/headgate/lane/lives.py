@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class Living(Protocol):
-    """A lane, as seen by who lets it live."""
+    """A lane, as the worker that runs it sees it."""
 
     async def run(self) -> None:
         """Its whole life."""

@@ -97,7 +97,7 @@ class Reading:
                     look_at_s = self._now_s() + BUSY_LOOK_EVERY_S
 
     async def _has_turn(self, ref: PartitionRef, hungry: set[PartitionRef]) -> bool:
-        """Read some of it, unless it is held."""
+        """Read some records of `ref`, unless it is held."""
         partition = self._partitions.get(ref)
         if partition is not None and (
             self._dispatcher.holds(ref) or self._crossing.holds(partition)
@@ -165,8 +165,8 @@ class Reading:
         return may_have_more(found, limit) or len(records) < len(found)
 
     async def _look_back(self, partition: SourcePartition) -> None:
-        """Is the last record that was read still what it was? Asked after what comes behind it was
-        read: a log that is lost doesn't come back, so all of that is of the same log."""
+        """Is the last record that was read still what it was? Asked after the records behind it
+        were read: a log that is lost doesn't come back, so all of them are of the same log."""
         if not partition.read.seq:
             return
         try:

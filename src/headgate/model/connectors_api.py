@@ -24,7 +24,7 @@ class RouteInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OriginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What it takes to reach an origin, by the `type` of connector that reads it."""
+    """The settings to reach an origin, by the `type` of connector that reads it."""
 
     type: str
     settings: dict[str, str]
@@ -64,7 +64,7 @@ class SnapshotConnector(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class ReleaseOrigin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A connector that is no more, and what it read."""
+    """A deleted connector, with its origin's settings."""
 
     name: str
     type: str

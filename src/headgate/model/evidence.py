@@ -16,7 +16,7 @@ from headgate.model.event import PartitionRef
 from headgate.model.lanes import Mode
 
 ATTEMPTS_TOLD = 100
-"""Of one record, by one lane or gateway; the last ones."""
+"""So many attempts to deliver one record are told by one lane or gateway, the last ones."""
 ENDED_TOLD = 100
 ASKED_MAX = 1_000
 """Subscriptions that one question names."""

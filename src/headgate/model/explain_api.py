@@ -1,4 +1,5 @@
-"""The answer of /v1/explain: where a record is, what became of it, and why (not) for whom.
+"""The answer of /v1/explain: where a record is, what became of it, and why each subscription got it
+or not.
 
 `status` is for programs, `why` the same for people, in a sentence. What is known at any time is the
 record's place, and who wants it now; what was tried is known only while lanes and gateways remember

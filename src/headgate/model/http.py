@@ -76,7 +76,7 @@ class Request(msgspec.Struct, frozen=True):
         headers: Headers,
         peer: str = "",
     ) -> Request:
-        """One whose path and query are as they stand in a URL."""
+        """A request whose path and query are as they stand in a URL."""
         path = unquote(raw_path) if "%" in raw_path else raw_path
         return cls(method, path, receive, raw_path, query_string, headers, peer=peer)
 

@@ -109,8 +109,8 @@ class LetterCount(msgspec.Struct, frozen=True):
 
 
 class GatewayLetters(msgspec.Struct, frozen=True):
-    """The letters for one gateway, or for one consumer group (`topic/name`), which has none; ages
-    are those of the oldest ones, 0 where there are none."""
+    """The letters for one gateway, or for one consumer group (`topic/name`); ages are those of the
+    oldest ones, 0 where there are none."""
 
     gateway: str
     parked: int = 0

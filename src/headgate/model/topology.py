@@ -97,7 +97,7 @@ class Move(msgspec.Struct, frozen=True):
 
 class GatewayRing(msgspec.Struct, frozen=True):
     """The gateways that subscribers are spread over by the hash of their ids, in order, and those
-    of them that have as many as they may: what it takes to place a subscriber."""
+    of them that are at their bound: with these a subscriber is placed."""
 
     gateways: tuple[str, ...] = ()
     full: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Machine(Protocol):
-    """One value per process, made where it begins and handed to everybody in it.
+    """One value per process, made where it begins and handed to all its parts.
 
     Which clock is for what: timeouts, deadlines and pauses are the event loop's business, by its
     own `time()`; the wall clock is for what others see, store or compare with theirs, and may jump

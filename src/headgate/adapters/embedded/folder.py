@@ -1,4 +1,5 @@
-"""The data folder: what a machine keeps, where each thing lies in it, and who may use it now.
+"""The data folder: what a machine keeps, where each thing lies in it, and which process may use it
+now.
 
 Invariant: a folder carries its format from its first moment, and only a folder of a format that
 this Headgate knows is ever written to. Only checked names become paths. Never touches a folder that

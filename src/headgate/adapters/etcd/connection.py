@@ -125,7 +125,8 @@ class EtcdConnection:
         self._turn = 0
         self._client: aetcd.Client | None = None
         self._uses: dict[aetcd.Client, int] = {}
-        """How many still use a client; the last one closes it when it is no longer the present."""
+        """How many calls still use a client; the last one closes it when it is no longer the
+        present one."""
 
     def key(self, *parts: str | int) -> bytes:
         """`/prefix/part/part`; end with an empty part for the prefix of everything below."""

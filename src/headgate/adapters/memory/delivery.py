@@ -45,7 +45,8 @@ class MemoryGateways:
         self._crossings.pop(url, None)
 
     def gone(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Everything on `loop` is, without a word; what waits for it is told by its machine."""
+        """Everything on `loop` is gone, without a word; its machine tells the callers that wait for
+        it."""
         for url, crossing in [*self._crossings.items()]:
             if crossing.loop is loop:
                 self.forget(url)

@@ -37,7 +37,8 @@ class MemoryWeb:
         return next(self._ports)
 
     def gone(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Everything on `loop` is, without a word; what waits for it is told by its machine."""
+        """Everything on `loop` is gone, without a word; its machine tells the callers that wait for
+        it."""
         for url, listener in [*self.listening.items()]:
             if listener.crossing.loop is loop:
                 del self.listening[url]

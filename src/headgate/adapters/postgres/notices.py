@@ -87,7 +87,7 @@ class Notifier:
 
 
 class Listener:
-    """The readers' end: one connection of this process that tells all its followers."""
+    """The readers' end: one connection of this process, which wakes all its followers."""
 
     def __init__(self, dsn: str, schema: SchemaStatements) -> None:
         self._dsn = dsn

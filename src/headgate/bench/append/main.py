@@ -92,7 +92,7 @@ class Loads:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a round needs: who loads, who is the baseline, and where the system is."""
+    """What a round needs: the load, the baseline, and the system."""
 
     load: Worker
     bare: Worker

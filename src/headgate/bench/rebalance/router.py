@@ -126,7 +126,7 @@ class LightRouter:
         self._crew.need("windows", self._windows())
 
     async def stop(self) -> None:
-        """Without a goodbye: what it owned needs no other owner any more."""
+        """Without a goodbye: its partitions need no other owner any more."""
         await self._crew.close()
 
     def _hello(self) -> to_coordinator.Hello:

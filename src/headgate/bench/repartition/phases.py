@@ -38,7 +38,7 @@ class Cutover:
     ended_s: float
     phases_ms: dict[str, float]
     backlog: int = 0
-    """What was unsettled when it was asked for."""
+    """The unsettled records when the repartition was asked for."""
 
     @property
     def fence_ms(self) -> float:

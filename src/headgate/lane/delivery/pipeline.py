@@ -194,7 +194,7 @@ class GatewayPipeline:
         return self._outbound.condition.struggles
 
     def is_behind(self, ref: PartitionRef) -> bool:
-        """Is something of `ref` parked, or of what comes before it?"""
+        """Is something of `ref` parked, or of partitions that come before it?"""
         return ref in self._outbound.parked.refs
 
     def outruns_letters(self, ref: PartitionRef) -> bool:

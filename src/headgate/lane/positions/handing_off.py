@@ -46,7 +46,7 @@ class HandingOff:
         """What the coordinator has said to be another lane's."""
 
     def asked_for(self, owners: Iterable[Owner]) -> list[SourcePartition]:
-        """Those of `owners` that the lane still has as such."""
+        """The partitions of `owners` that the lane still has under those epochs."""
         found = [(owner, self._holding.partitions.get(owner.ref)) for owner in owners]
         return [one for owner, one in found if one is not None and one.owner == owner]
 
@@ -85,7 +85,7 @@ class HandingOff:
         return [one.ref for one in self.released if one in sources and one not in taken]
 
     def is_over(self, topology: Topology) -> bool:
-        """Has everything been handed off, and the coordinator heard it? Nobody else could say that
-        nobody reads it."""
+        """Has everything been handed off, and the coordinator heard it? Only this lane can say that
+        it doesn't read any more."""
         has_left = bool(self.released) and not self._holding.partitions
         return has_left and not self.unheard(topology)

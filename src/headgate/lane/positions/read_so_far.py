@@ -55,7 +55,7 @@ class ReadSoFar:
     # --- whether it can be read ------------------------------------------------------------------
 
     def is_due(self, now_s: float) -> bool:
-        """May it be tried, where it couldn't be read?"""
+        """May the partition be tried again, where it couldn't be read?"""
         return self._due_s <= now_s
 
     def up_to(self, limit: int) -> int:
@@ -113,7 +113,7 @@ class ReadSoFar:
         return now_s < self._sure_until_s
 
     def looked(self, now_s: float) -> None:
-        """It was read, and is the log that it was."""
+        """The log was read, and is the same that it was."""
         self._sure_until_s = now_s + SURE_S
 
     @property

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MASTER = "local[2,4]"
 LOWEST_PRIORITY = 19
 WINDOWS = 2
-"""The second one is what all that follow are like."""
+"""All windows after the first are like the second one."""
 WINDOW_TIMEOUT_S = 120.0
 WRITE_TIMEOUT_S = 180.0
 CHECK_TIMEOUT_S = 60.0
