@@ -271,11 +271,7 @@ def gateway_options(config: Config) -> GatewayOptions:
             noticed_s=noticed_s,
         ),
         consumers=ConsumerBounds(
-            unsure_s=sure_for_s(
-                lease_s=config.coordinator.timeout,
-                check_in_s=config.coordinator.check_in,
-                noticed_s=NOTICED_S,
-            ),
+            unsure_s=sure_for_s(lease_s=config.coordinator.timeout),
             noticed_s=noticed_s,
         ),
         waiting_bytes=settings.waiting_memory,

@@ -314,6 +314,26 @@ async def test_cut_off_from_everybody_it_hands_out_nothing_more() -> None:
         assert [(m["partition"], m["seq"]) for m in came] == records
 
 
+async def test_it_is_sure_from_the_last_check_in_that_was_answered() -> None:
+    """Not from when it notices: its lease began with that."""
+    checkpoints = FaultyCheckpoints()
+    bounds = ConsumerBounds(save_s=0.01, unsure_s=0.3, noticed_s=60.0)
+    async with grouped(checkpoints=checkpoints, consumers=bounds) as (world, coordinator):
+        coordinator.give("one", 0)
+        socket = await join(world)
+        await assigned(socket, 1)
+        [target] = next(iter(world.gateway._consumers._table.values())).targets()
+        assert coordinator.session is not None
+        checkpoints.failing = errors.StorageFailed("the store is away")
+        coordinator.session.silent = True
+        await until(lambda: not target.is_sure)
+        records = of_target(await produce(world, *range(0, 40, 2)), 0)
+        assert (await socket.ask(type="ping", id="p"))["type"] == "pong", "nothing came"
+        checkpoints.failing = None
+        came = [await socket.next() for _ in records]
+        assert [(m["partition"], m["seq"]) for m in came] == records, "it has asked the store"
+
+
 async def test_one_that_stood_still_asks_the_store_before_it_hands_out_more() -> None:
     """It is connected as far as it knows, and its lease has ended long ago."""
     bounds = ConsumerBounds(save_s=0.01, unsure_s=0.05, noticed_s=0.05)

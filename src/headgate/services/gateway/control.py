@@ -8,6 +8,7 @@ topic sees each topology that comes.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 
 from headgate import errors
@@ -38,11 +39,14 @@ class Control:
         """Whether it remembers what there is, and no coordinator has heard that yet."""
         return self.topology.generation > 0 and not self.connected
 
+    @property
+    def heard_s(self) -> float:
+        """When the last check-in was said that the coordinator has answered."""
+        return -math.inf if self._session is None else self._session.heard_s
+
     def is_there(self, *, within_s: float) -> bool:
         """Whether the coordinator is connected and was heard lately."""
-        if self._session is None or not self._session.connected:
-            return False
-        return asyncio.get_running_loop().time() - self._session.heard_s < within_s
+        return self.connected and asyncio.get_running_loop().time() - self.heard_s < within_s
 
     async def send(self, message: ToCoordinator) -> bool:
         """False when there is no connection at the moment."""

@@ -33,13 +33,8 @@ class ConsumerBounds:
     """For a log that has lost what the group has seen of it to be moved on."""
 
 
-def sure_for_s(*, lease_s: float, check_in_s: float, noticed_s: float) -> float:
-    """How long events may be handed out after the coordinator was last thought to be there.
-
-    The lease of a gateway that is cut off began with its last check-in. It notices after
-    `noticed_s`, or a few check-ins; what is left of the lease by then is how long it may go on, and
-    half of a lease is enough. A lease that is too short for that leaves `SURE_LEAST_S`.
-    """
-    noticed_s = min(noticed_s, CHECK_INS_MISSED * check_in_s)
-    left_s = lease_s - check_in_s - noticed_s
-    return max(SURE_LEAST_S, min(lease_s / 2, left_s))
+def sure_for_s(*, lease_s: float) -> float:
+    """How long events may be handed out after the last check-in that the coordinator has answered
+    was said: the lease of a gateway that is cut off began with that. Half of a lease is enough, and
+    one that is too short for two looks leaves `SURE_LEAST_S`."""
+    return max(SURE_LEAST_S, lease_s / 2)

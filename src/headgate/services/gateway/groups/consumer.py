@@ -340,9 +340,9 @@ class GroupConsumer:
                 return
             await asyncio.sleep(SAVE_AGAIN_S)
 
-    def confirm(self, target: Target) -> None:
-        """The coordinator is there, and would say if it weren't ours any more."""
-        target.confirm(asyncio.get_running_loop().time())
+    def confirm(self, target: Target, at_s: float) -> None:
+        """The coordinator was there then, and would have said if it weren't ours any more."""
+        target.confirm(at_s)
         self._go_on(target)
 
     def _go_on(self, target: Target) -> None:

@@ -278,10 +278,10 @@ class Consumers:
         for consumer in self._table.values():
             for target in consumer.targets():
                 if is_there:
-                    consumer.confirm(target)
+                    consumer.confirm(target, self._control.heard_s)
                 if not target.is_saved:
                     work.append(consumer.save(target))
-                elif not is_there:
+                elif not is_there or not target.is_sure:
                     work.append(consumer.check(target))
         for outcome in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(outcome, Exception):
