@@ -207,7 +207,7 @@ async def test_one_that_was_given_up_by_a_coordinator_that_is_gone_is_not_taken_
     goes(flights, over(2, 1))
     result = await headgate(*WAITING, url=flights.url)
     assert result.code == 1
-    assert "was given up, and nothing has changed: nobody knows why any more" in result.err
+    assert "was given up, and nothing has changed: why is forgotten" in result.err
 
 
 async def test_one_that_is_followed_by_another_is_done(flights: OperatedServer) -> None:

@@ -177,7 +177,7 @@ class JwtVerifier:
         if claims.get("iss") != self._rules.issuer:
             return "it is of another issuer"
         if self._rules.audience not in (audience if isinstance(audience, list) else [audience]):
-            return "it is made for somebody else"
+            return "it is made for another audience"
         if not _is_time(claims.get("exp")):
             return "it doesn't say when it ends"
         if claims["exp"] + leeway_s <= now_s:

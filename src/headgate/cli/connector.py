@@ -255,7 +255,8 @@ def snapshot(
         Option("--collection", metavar="NAME", help="This collection alone (several)."),
     ] = None,
     cancel: Annotated[
-        bool, Option("--cancel", help="End those that aren't done; what was read stays.")
+        bool,
+        Option("--cancel", help="End the snapshots that aren't done; rows that were read stay."),
     ] = False,
     no_wait: Annotated[bool, Option("--no-wait", help="Don't wait until it is done.")] = False,
     url: UrlOption = NO_URL,

@@ -92,7 +92,7 @@ def demo(
         bool,
         Option(
             "--secured",
-            help="Everybody has to say who they are: each subscriber asks for everything, and gets "
+            help="Every client needs a token: each subscriber asks for everything, and gets "
             "what its grant shows.",
         ),
     ] = False,

@@ -82,7 +82,7 @@ def list_letters(
     older_than: OlderOption = None,
     newer_than: NewerOption = None,
     parked: Annotated[
-        bool, Option("--parked", help="Those that are parked, instead of the dead ones.")
+        bool, Option("--parked", help="Parked letters instead of dead ones.")
     ] = False,
     limit: Annotated[int, Option(min=1, help="How many at most.")] = CHUNK,
     after: AfterOption = 0,

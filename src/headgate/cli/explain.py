@@ -46,7 +46,7 @@ def explain(
         Option(
             "--document",
             metavar="FILE",
-            help="Say who would get this document (- is standard input); nothing is delivered.",
+            help="Say which subscribers would get this document (- is standard input).",
         ),
     ] = None,
     key: Annotated[

@@ -78,7 +78,7 @@ COMMANDS = {
         "headgate.cli.subscribe:subscribe", "Print the events of a topic as they happen."
     ),
     "explain": LazyCommand(
-        "headgate.cli.explain:explain", "Say what became of a record, and why (not) for whom."
+        "headgate.cli.explain:explain", "Say what became of a record, and which subscribers got it."
     ),
     "group": LazyCommand(
         "headgate.cli.group:app", "Look at consumer groups, and have one begin elsewhere."

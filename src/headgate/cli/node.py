@@ -195,7 +195,7 @@ def _still_owned(status: Status, node_id: str) -> int:
     """Raises when another operator has ended the draining: waiting would have no end."""
     count, node = owned(status, node_id), _node(status, node_id)
     if count and node is not None and node.state in ("ready", "starting"):
-        raise HeadgateError(f"{node_id} isn't draining any more: somebody has ended it")
+        raise HeadgateError(f"{node_id} isn't draining any more: an operator has ended it")
     # A coordinator that is still learning may not know yet what the node has.
     return max(count, int(status.learning))
 

@@ -42,7 +42,7 @@ def create(
     expires: Annotated[
         str | None, Option(metavar="DURATION", help="How long it is good, such as 30d.")
     ] = None,
-    tenant: Annotated[str, Option(help="Whom it belongs to; claims.tenant in filters.")] = "",
+    tenant: Annotated[str, Option(help="The tenant it belongs to; claims.tenant in filters.")] = "",
     events_per_s: Annotated[
         int | None, Option(min=1, help="Most events it may produce per second.")
     ] = None,

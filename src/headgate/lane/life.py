@@ -122,7 +122,7 @@ STANDING = Table(
     means={
         Standing.GREETED: "it said hello on this stream, and others may subscribe without its word",
         Standing.TOLD: "it matches with the subscriptions that it was told, or found noted",
-        Standing.PROVED: "it has shown on this stream that nobody newer holds what it holds",
+        Standing.PROVED: "it has shown on this stream that no newer lane holds its partitions",
     },
 )
 

@@ -185,7 +185,7 @@ class Tenure:
         for ref in lost:
             self.overtaken(ref, "a newer lane has taken over")
         for ref in self._claiming.failed:
-            self.overtaken(ref, "its position can't be read, so nobody knows whose it is")
+            self.overtaken(ref, "its position can't be read, so its holder isn't known")
         if self._holding.partitions or self._claiming.failed:
             await self._say_claimed(session, asked_ms=asked_ms)
 
@@ -210,7 +210,7 @@ class Tenure:
             )
             if left is not None:
                 names = ", ".join(map(str, left.fences))
-                raise LeftBehind(f"nobody reads {names} any more; this lane starts anew with them")
+                raise LeftBehind(f"no lane reads {names} any more; this one starts anew with them")
 
     # --- letting go ------------------------------------------------------------------------------
 

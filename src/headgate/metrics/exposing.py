@@ -80,7 +80,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.described: list[Described] = []
         self.info = self._told(
-            "gauge", "headgate_info", "Always 1; says who this is.", "role", "version"
+            "gauge", "headgate_info", "Always 1; its labels name this process.", "role", "version"
         )
         self.uptime = self._told("gauge", "headgate_uptime_seconds", "Time since the start.")
         self.health = self._told(

@@ -70,7 +70,7 @@ class GatewayMetrics(NodeMetrics):
         self.unacknowledged = self._told(
             "gauge",
             "headgate_unacknowledged",
-            "Positions between what was sent and what was acknowledged, where anything was.",
+            "Positions between the last event sent and the last acknowledged one.",
         )
         self.repeats_dropped = self._told(
             "counter",
@@ -80,7 +80,7 @@ class GatewayMetrics(NodeMetrics):
         self.remembered = self._told(
             "gauge",
             "headgate_dedup_cache_size",
-            "Events that are remembered, and who has had which redelivery.",
+            "Remembered events, and redeliveries with the subscriptions that had them.",
         )
         self.resyncs = self._told(
             "counter",

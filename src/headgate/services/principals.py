@@ -277,7 +277,7 @@ def _check(need: Need, principal: Principal, request: Request) -> None:
 
 def _not_heard() -> errors.NotNow:
     return errors.NotNow(
-        "this node has not heard from the coordinator yet who may come in; try again"
+        "this node has not heard from the coordinator yet which tokens there are; try again"
     )
 
 

@@ -228,7 +228,10 @@ def test_a_topic_whose_reader_starts_is_waited_for(first: dict[str, object]) -> 
     starting = with_nodes(api.NodeStatus("router-1", "router", "starting")).nodes
     for fields in ({"leads_ms": 2_000}, {"leads_ms": 90_000, "nodes": starting}):
         finding = of(msgspec.structs.replace(status, **fields), "topic flights")
-        assert (finding.verdict, finding.what) == ("warn", "who reads it starts: flights:0")
+        assert (finding.verdict, finding.what) == (
+            "warn",
+            "the router that reads it starts: flights:0",
+        )
 
 
 def test_what_is_lost_is_bad_also_while_something_starts() -> None:

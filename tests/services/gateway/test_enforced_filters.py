@@ -310,7 +310,7 @@ async def test_nobody_else_takes_a_consumers_place_by_its_name(guarded: World) -
     await stranger.ask(type="auth", token=secret_of("theirs"))
     stranger.say(type="join", topic=TOPIC, group="g", consumer="mine", incarnation="1", keys=1)
     error = (await stranger.next())["error"]
-    assert (error["code"], "somebody else" in error["message"]) == ("unavailable", True)
+    assert (error["code"], "another principal" in error["message"]) == ("unavailable", True)
     await guarded.produce(MINE)
     assert await heard(mine, 1) == [MINE]
     again = await _joined(guarded, "mine")

@@ -89,7 +89,7 @@ class FileLaneNotes:
                 self._end(leave=False)
                 raise StorageFailed(
                     f"{self._path} can't be written ({error.strerror or error}), so without the "
-                    "coordinator nobody could go on for this lane; make room"
+                    "coordinator no successor could go on for it; make room"
                 ) from error
 
     async def left(self, refs: Collection[PartitionRef]) -> Left:

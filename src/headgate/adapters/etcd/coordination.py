@@ -170,7 +170,7 @@ class EtcdCoordinationStore:
         ):
             return Fenced("another coordinator leads now; this one must stop and campaign again")
         return Fenced(
-            "somebody else has written the cluster's state; see to it that no other coordinator "
+            "another process has written the cluster's state; see to it that no other coordinator "
             "uses the same etcd.prefix, then start this one again"
         )
 

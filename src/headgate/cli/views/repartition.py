@@ -86,7 +86,7 @@ def _why(under_way: RepartitionStatus) -> str:
 
 
 def given_up_sentence(topic: TopicInfo, to: int) -> str:
-    why = topic.given_up or "nobody knows why any more, as the coordinator was restarted since"
+    why = topic.given_up or "why is forgotten, as the coordinator was restarted since"
     return (
         f"the repartition of {topic.name} to {plural(to, 'partition')} was given up, and nothing "
         f"has changed: {why}"

@@ -75,7 +75,7 @@ def _role(status: Status, role: str) -> Finding:
     if not nodes:
         return Finding(role, "bad", "none is connected", _begin(status, role))
     if lost := [node.id for node in nodes if node.state == "lost"]:
-        advice = "see its log; what it owns moves when its lease ends"
+        advice = "see its log; its partitions move when its lease ends"
         if _is_on_one_machine(status):
             advice = (
                 "wait a little if `headgate up` runs, it starts it again; if it stays, see its log"
@@ -190,7 +190,7 @@ def _starting(status: Status, topic: TopicInfo) -> Finding | None:
     ]
     if not waits or not (starts or _has_just_begun(status)):
         return None
-    what = f"who reads it starts: {_some(f'{topic.name}:{d.partition}' for d in waits)}"
+    what = f"the router that reads it starts: {_some(f'{topic.name}:{d.partition}' for d in waits)}"
     return Finding(f"topic {topic.name}", "warn", what, "wait a little")
 
 
@@ -283,7 +283,7 @@ def _repartition(topic: TopicInfo) -> Finding | None:
     if under_way.phase == "draining":
         advice = "see `headgate status` for a full lane or a gateway that doesn't take deliveries"
         return Finding(f"topic {topic.name}", "warn", what, advice)
-    advice = "see that one's log, or stop it: then it goes on without it"
+    advice = "see that node's log, or stop it: then the repartition goes on"
     return Finding(f"topic {topic.name}", "bad", what, advice)
 
 

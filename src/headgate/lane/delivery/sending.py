@@ -110,7 +110,7 @@ class Sending:
     async def _send(self, deliveries: list[Delivery]) -> DeliveryAnswer:
         url = self._holding.around.urls.get(self._gateway_id)
         if url is None:
-            raise NotNow(f"nobody knows where gateway {self._gateway_id} is")
+            raise NotNow(f"the address of gateway {self._gateway_id} isn't known")
         batch = self._batch(deliveries)
         self._waits_since_s = began_s = self._loop.time()
         try:

@@ -34,7 +34,7 @@ UNKNOWN = (
     "where it can find them; start the coordinator"
 )
 OUTDATED = (
-    "the coordinator can't be reached, and somebody else has read on since the subscriptions that "
+    "the coordinator can't be reached, and another lane has read on since the subscriptions that "
     "it can find were noted; start the coordinator"
 )
 SILENT = (
@@ -44,8 +44,8 @@ SILENT = (
 
 
 HANDED_OVER = (
-    "the coordinator went away while it was handed over, so perhaps nobody has taken it; start the "
-    "coordinator"
+    "the coordinator went away while it was handed over, so perhaps no lane has taken it; start "
+    "the coordinator"
 )
 
 

@@ -363,4 +363,4 @@ def _partition(request: Request) -> PartitionRef:
 
 
 def _comes_and_goes(name: str) -> NotNow:
-    return NotNow(f"somebody else creates or deletes topic {name} just now; try again", name=name)
+    return NotNow(f"another request creates or deletes topic {name} just now; try again", name=name)

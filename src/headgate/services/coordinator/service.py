@@ -63,8 +63,8 @@ PATIENCE = RestartPolicy(initial_s=1.0, max_s=15.0, stable_s=60.0)
 REASON_CHARS = 300
 """Of an error that isn't written for people; the log has all of it."""
 KEY_BYTES = 32
-NO_STREAMS = "clients that have to say who they are ask GET /v1/topology, at a gateway"
-KEPT_OUT = "what it says has ended several terms of the coordinator; see the coordinator's log"
+NO_STREAMS = "clients that need a token ask GET /v1/topology, at a gateway"
+KEPT_OUT = "its messages have ended several terms of the coordinator; see the coordinator's log"
 
 
 @dataclass(frozen=True, slots=True)

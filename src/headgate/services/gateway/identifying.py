@@ -134,7 +134,7 @@ class IdentifiedPeer:
         self._newcomers.pop(self, None)
         self.fail(
             errors.Unauthorized(
-                "too many come in at the moment; say who you are as soon as you are connected",
+                "too many come in at the moment; send your token as soon as you are connected",
                 reason="handshake",
             )
         )
@@ -160,7 +160,7 @@ class IdentifiedPeer:
         if self._inner is None:
             self.fail(
                 errors.Unauthorized(
-                    f"nobody said who they are within {HANDSHAKE_S:g} s: send "
+                    f"no token came within {HANDSHAKE_S:g} s: send "
                     '{"type": "auth", "token": "…"} first',
                     reason="handshake",
                 )
@@ -209,7 +209,7 @@ class IdentifiedPeer:
         if not _is_same(self._stay.principal, principal):
             self.fail(
                 errors.Unauthorized(
-                    "the new token is somebody else's, or is granted something else: "
+                    "the new token is another principal's, or is granted something else: "
                     "connect anew with it",
                     reason="changed",
                 )

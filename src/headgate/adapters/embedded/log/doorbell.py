@@ -187,7 +187,7 @@ class Follower:
         self._base.mkdir(mode=0o700, exist_ok=True)
         if not _is_private(self._base):
             raise DataFolderError(
-                f"{self._base} belongs to somebody else or is open to others; remove it",
+                f"{self._base} belongs to another user or is open to others; remove it",
                 path=str(self._base),
             )
 

@@ -7,7 +7,7 @@
     draining    every gateway knows the new version, so lanes read on as far as the order of keys
                 allows (decide.log.lineage)
     drained     everything of the former versions is settled
-    finalized   and everybody routes by the new version, or had the time to
+    finalized   and all nodes and clients route by the new version, or had the time to
 
 Where it is stands in the topic itself (`Topic.repartition`), so it is kept and told with it, and a
 coordinator that is killed anywhere in between leaves it to the next one. Before the fence it can be

@@ -31,7 +31,7 @@ class Event(StrEnum):
     TOO_LATE = "it took too long"
     KNOWN = "every gateway knows"
     SETTLED = "the former versions are settled"
-    ADOPTED = "everybody routes by it, or had the time to"
+    ADOPTED = "every node and client routes by it, or had the time to"
 
 
 LIFE: Final = Table(
@@ -52,7 +52,7 @@ LIFE: Final = Table(
         "the gateways to know it",
         Phase.DRAINING: "lanes read on, each partition behind those that share keys with it",
         Phase.DRAINED: "everything of the former versions is settled",
-        Phase.FINALIZED: "everybody routes by the new version, or had the time to",
+        Phase.FINALIZED: "every node and client routes by the new version, or had the time to",
         Phase.ABORTED: "nothing has changed, and what was sealed is open again",
     },
 )

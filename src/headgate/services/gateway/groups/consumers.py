@@ -180,8 +180,8 @@ class Consumers:
         while (former := self._table.get(_key(consumer.request))) is not None:
             if _who(former.principal) != _who(consumer.principal):
                 raise errors.NotNow(
-                    f"somebody else has joined as {consumer.request.consumer}; choose another name "
-                    "for this consumer, or try again"
+                    f"another principal is {consumer.request.consumer} already; choose another "
+                    "name for this consumer, or try again"
                 )
             try:
                 await self.gone(former)

@@ -379,7 +379,7 @@ class PublicRoutes:
         await request.body(TICKET_BODY_BYTES)
         if self.rights is None or request.principal is None:
             raise errors.InvalidRequest(
-                "nobody has to say who they are here, so nobody needs a ticket: leave it out"
+                "this gateway asks for no token, so no ticket is needed: leave it out"
             )
         ticket, lasts_ms = self.rights.principals.ticket_for(request.principal)
         return json_response(Ticket(ticket, lasts_ms), 201)
