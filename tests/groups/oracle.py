@@ -290,21 +290,36 @@ class Oracle:
             self.by_reset.add((partition, seq))
         self.resets.append((partition, to, self.now_s))
 
-    def group_reset(self, partition: int, to: int, head: int, *, ahead: Container[int]) -> None:
+    def group_reset(
+        self, partition: int, to: int, head: int, *, ahead: Container[int], is_over: bool = True
+    ) -> None:
         """By an operator, who saw that partition end at `head`, and of these targets less than
-        what comes up to `to` processed."""
+        what comes up to `to` processed. What is passed over may come for as long as it isn't over:
+        `passed` says when that was."""
         for place in [one for one in self.wishes if one[0] == partition and one[1] <= to]:
             del self.wishes[place]
         self.passed_over.add((partition, to))
         for target in range(self.targets):
             self._passes.pop((target, partition), None)
-            if target in ahead:
+            if is_over and target in ahead:
                 self._passes[target, partition] = to, self._owned.get(target, 0)
         for seq in range(max(to + 1, self.earliest(partition)), head + 1):
             if self.placed(self.keys[partition, seq]) not in ahead:
                 self.wishes[partition, seq] = self.now_s
                 self.by_reset.add((partition, seq))
         self.resets.append((partition, to, self.now_s))
+
+    def epochs(self) -> dict[int, int]:
+        """The highest one of each target."""
+        return dict(self._owned)
+
+    def passed(
+        self, partition: int, to: int, *, ahead: Iterable[int], epochs: dict[int, int]
+    ) -> None:
+        """A reset of the group that went ahead is over, for whoever has these targets behind those
+        epochs."""
+        for target in ahead:
+            self._passes[target, partition] = to, epochs.get(target, 0)
 
     def forgotten(self) -> None:
         """The coordinator has lost its store, and with it what was just asked of it."""
