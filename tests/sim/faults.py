@@ -92,6 +92,8 @@ SPOILT_AT_ONCE: Final = 0.7
 WAY_ON: Final = re.compile(r"`headgate partition reset \S+:(\d+) --to (\d+) --resync`")
 """In the sentence about a corrupt record."""
 OPERATED_S: Final = 1.0
+ALL_THERE_S: Final = 0.1
+"""Between two looks whether all nodes are."""
 COSTLY_ONES: Final = 12
 """Six of these filters are all that a gateway has time for, where it has little (run.py)."""
 JUMPS_MS: Final = (-600_000, -60_000, -3_000, 500, 3_000, 60_000, 600_000)
@@ -116,12 +118,17 @@ class Faults:
         self.chance = random.Random(0)
         self._going_on: Counter[str] = Counter()
         self._names = 0
+        self._is_calm = False
         self._is_operated = False
         """Does somebody look for corrupt records?"""
 
     def happen(self, name: str, chance: random.Random) -> None:
         self.chance = chance
         getattr(self, name)()
+
+    def calm(self) -> None:
+        """From here on everything is mended, and nothing begins."""
+        self._is_calm = True
 
     # --- what lasts ------------------------------------------------------------------------------
 
@@ -240,6 +247,29 @@ class Faults:
             router.kill()
             router.start()
             self.world.say(f"{router.name} is killed and starts again")
+
+    def forgotten(self) -> None:
+        """As soon as all nodes are there, coordinators lose all that they have stored, and begin
+        anew: the nodes remember. Tokens nobody remembers, so not where there are any."""
+        world = self.world
+        nodes = [role for role in world.roles.values() if role.kind != "coordinator"]
+        if world.identities.is_on or self._is_calm:
+            return
+        if not all(one.is_running for one in nodes):
+            world.watcher.call_later(ALL_THERE_S, self.happen, "forgotten", self.chance)
+            return
+        for role in world.of("coordinator"):
+            role.kill()
+        world.cluster.coordination.content = msgspec.json.encode(StoredState())
+        world.phases.is_forgotten = True
+        world.meets("coordinators forget everything")
+
+        def back() -> None:
+            for role in world.of("coordinator"):
+                role.start()
+
+        seconds = self.chance.choice(AWAY_S[:3])
+        self._begins("forgetful coordinator", "coordinators forget everything", seconds, back)
 
     def clock(self) -> None:
         name = self.chance.choice(sorted(self.world.cluster.machines))

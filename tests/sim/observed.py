@@ -165,7 +165,8 @@ class ObservedPositions(MemoryCheckpointStore):
         self._admitted(ref, fence)
         if is_target(ref):
             if not _caller().name.startswith("coordinator"):  # which claims for whoever has it
-                self._oracle.owned_by(("target", ref, fence.epoch), _caller().name)
+                opened = f"{_caller().name} {fence.claimant}"
+                self._oracle.owned_by(("target", ref, fence.epoch), opened)
         else:
             if "/lane-" in _caller().name:  # a coordinator fences as often as it takes
                 self._oracle.owned_by(("source", ref, fence), _caller())
@@ -331,7 +332,7 @@ class ObservedCoordinationStore(MemoryCoordinationStore):
             raise
         self._oracle.admitted(("state",), (self._revision,))
         self._oracle.fenced(state.topics)
-        self._phases.kept(state.topics, state.deleted)
+        self._phases.kept(state.topics, state.deleted, learns=state.learning)
 
 
 class ObservedGateways(MemoryGateways):

@@ -139,6 +139,8 @@ class Group:
     told: list[Resync] = field(default_factory=list)
     last_begun: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of each key what a consumer was handed last, in its turn."""
+    epochs: dict[int, int] = field(default_factory=dict)
+    """Of each target the highest under which a consumer has begun with something."""
     newest_done: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of each key the newest that was processed, in its turn."""
 
@@ -582,7 +584,11 @@ class Oracle:
         if place in group.begun:
             self._meets("an event is handed out to a consumer again")
         group.begun.add(place)
-        if item.key is not None and not item.redelivery:
+        held = group.epochs.get(item.target, 0)
+        group.epochs[item.target] = max(held, item.epoch)
+        if item.epoch < held:
+            self._meets("a former owner of a target hands out an event")
+        elif item.key is not None and not item.redelivery:
             group.last_begun[item.key] = place
 
     def _is_gone(self, topic: str, partition: int, seq: int) -> bool:
@@ -616,7 +622,9 @@ class Oracle:
     def ended_with_older(self, group: Group) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
         """The keys whose consumers, after they had processed an event, were last handed an older
         one: whoever keeps the last state of a key has a former one. Each with both places. What
-        comes again has to come with all that was behind it, unless that isn't there any more."""
+        comes again has to come with all that was behind it, unless that isn't there any more; and
+        what a former owner of its target still hands out (docs/adr/0013) nobody holds against it:
+        how long it may is for checks.py."""
         return [
             (key, last, newest)
             for key, newest in group.newest_done.items()

@@ -5,7 +5,7 @@ next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, Literal
 
 from headgate.model.topology import Topic
@@ -35,9 +35,15 @@ class Phases:
         """How many each topic has."""
         self.most: dict[str, int] = {}
         """The same at its largest, since it was made."""
+        self.is_forgotten = False
+        """Whether coordinators have lost what they had stored, and don't know yet what nodes do."""
         self._reached: dict[str, Mark] = {}
 
-    def kept(self, topics: Iterable[Topic], deleted: Iterable[str] = ()) -> None:
+    def kept(
+        self, topics: Collection[Topic], deleted: Iterable[str] = (), *, learns: bool = False
+    ) -> None:
+        if topics and not learns:
+            self.is_forgotten = False
         for name in deleted:
             self.most.pop(name, None)
         for topic in topics:

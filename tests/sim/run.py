@@ -73,6 +73,8 @@ REPLACED_S: Final = 3.0
 """and within which time."""
 ROTTEN: Final = 0.3
 """Of the runs, how many have a disk that spoils records."""
+FORGETFUL: Final = 0.2
+"""Of the runs, how many have coordinators that lose everything they have stored."""
 ENDS_ON_PURPOSE: Final = ("coordinator leading", "coordinator observing")
 """One that never reached its election is configured wrongly, and says so by ending."""
 
@@ -149,6 +151,7 @@ class Run:
         for name in begin:
             self.faults.happen(name, chance)
         self._spoil_some()
+        self._forget_all()
 
     def _spoil_some(self) -> None:
         """By a chance of its own: all else of a run is as it would be without."""
@@ -159,6 +162,13 @@ class Run:
                     self.faults.happen, "flipped_bit", random.Random(f"rot {self.seed} {number}")
                 )
                 self.world.watcher.call_later(chance.uniform(1.0, FAULTS_S), spoils)
+
+    def _forget_all(self) -> None:
+        """Likewise."""
+        chance = random.Random(f"forgotten {self.seed}")
+        if chance.random() < FORGETFUL:
+            forgets = partial(self.faults.happen, "forgotten", chance)
+            self.world.watcher.call_later(chance.uniform(1.0, FAULTS_S), forgets)
 
     async def _create_topic(self, name: str, partitions: int, placement: Placement) -> None:
         url, create = self.world.urls[0], self.world.cluster.create_topic
@@ -203,6 +213,7 @@ class Run:
         """Everything is mended; within a while nothing is owed to anybody any more."""
         world = self.world
         world.say("calm")
+        self.faults.calm()
         world.network.mend_all()
         world.cluster.leases.is_away = False
         for weather in world.cluster.weather.values():

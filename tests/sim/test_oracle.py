@@ -211,6 +211,24 @@ def test_what_a_group_was_told_it_lacks_or_is_gone_may_be_missing_behind_an_olde
     assert oracle.owed_to_anybody(groups=True) == ""
 
 
+@pytest.mark.parametrize(("epoch", "is_wrong"), [(1, False), (2, True), (3, True)])
+def test_what_a_former_owner_of_a_target_hands_out_is_not_what_a_group_ends_with(
+    epoch: int, is_wrong: bool
+) -> None:
+    """For the moment that it takes until it hears of it."""
+    oracle = Oracle()
+    group = oracle.group("packers", TOPIC)
+    older = structs.replace(written((0, 1), "older", 1), key="k")
+    newer = structs.replace(written((0, 2), "newer", 2), key="k")
+    for one in (older, newer):
+        oracle.appended(one)
+    for name, one, held in (("1", older, 1), ("2", older, 2), ("2", newer, 2), ("1", older, epoch)):
+        item = structs.replace(handed(one), target=3, epoch=held)
+        oracle.begins(group, f"consumer-{name}", item)
+        oracle.ends(group, item)
+    assert bool(oracle.ended_with_older(group)) == is_wrong
+
+
 def test_what_was_parked_may_come_ahead_of_the_news_of_what_retention_took_before_it() -> None:
     oracle = Oracle()
     first = structs.replace(written((2, 1), "older", 1), key="k")

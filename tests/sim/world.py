@@ -185,6 +185,11 @@ class Role:
     def is_alive(self) -> bool:
         return self.process is not None and self.process.state != "killed"
 
+    @property
+    def is_running(self) -> bool:
+        """Is it there, and does it go on?"""
+        return self.is_ready and self.process is not None and self.process.state == "running"
+
     def start(self) -> None:
         if self.is_alive or self.is_buried:
             return
@@ -226,8 +231,10 @@ class Role:
         self.kill(quietly=quietly)
 
     def kill(self, *, quietly: bool = False) -> None:
-        """`quietly`: its machine is gone, too, and nobody is told."""
-        if self.process is not None:
+        """`quietly`: its machine is gone, too, and nobody is told. None is killed that alone may
+        remember what no coordinator does."""
+        spared = self.kind != "coordinator" and self._world.phases.is_forgotten
+        if self.process is not None and not spared:
             self.is_ready = False
             self._world.oracle.nodes_died |= self.kind == "ingest"
             self._world.end(self.process, quietly=quietly)
