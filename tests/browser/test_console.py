@@ -632,6 +632,15 @@ async def test_every_page_can_be_read_and_fits_a_telephone(tab: Dashboard, schem
         assert await tab.page.evaluate(CUT_OFF) == [], name
 
 
+@pytest.mark.parametrize("width", [768, 1_120])
+async def test_no_heading_is_cut_off(tab: Dashboard, width: int) -> None:
+    await tab.page.set_viewport_size({"width": width, "height": 800})
+    for name in PAGES:
+        await tab.see(name)
+        await tab.page.locator("main .card, main .virtual").first.wait_for()
+        assert await tab.page.evaluate(CUT_OFF) == [], name
+
+
 async def test_silence_is_longer_than_what_may_pass_between_two_looks() -> None:
     script = packaged_files()["connection.js"].content.decode()
     assert "SILENCE_MS = 15_000" in script

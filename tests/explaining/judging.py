@@ -20,6 +20,7 @@ from headgate.model.explain_api import ExplainedGroup, ExplainedSubscription, Ex
 from headgate.model.letters_api import LetterInfo, LetterList
 from tests.explaining.life import TOPIC, Life, Listening, Place, said_by
 from tests.sim.identities import SIGHTS, Sight
+from tests.sim.world import SKEW_MS
 
 HAD: Final = ("delivered", "processed")
 PASSING: Final = ("waiting", "catching_up", "held", "on_the_way", "unread")
@@ -220,7 +221,11 @@ class Judge:
         match said.status:
             case "processed" if (
                 not acknowledged
-                and not (self.life.was_reset or place in self.life.ever_dead or record.op == "drop")
+                and not (
+                    self.life.was_reset
+                    or place in self.life.ever_dead | self.life.refused
+                    or record.op == "drop"
+                )
                 and not told
             ):
                 wrong("nobody acknowledged it")
@@ -230,7 +235,7 @@ class Judge:
                 wrong("no letter is parked")
             case "not_matched" | "filter_failed" | "other_target":
                 wrong("the group wants everything")
-            case "before" if handed and not self.life.was_reset:
+            case "before" if handed and not (self.life.was_reset or self.life.has_forgotten_all):
                 wrong("it was handed it")
             case status if calm and status in PASSING:
                 wrong("everything has come to its end")
@@ -273,7 +278,8 @@ class Judge:
                     if was_there and one.stayed and not one.has_left:
                         wrong(f"{one.name} wants it, and was there")
             case "unknown" if calm and not self._may_have_forgotten:
-                wrong("nobody has forgotten anything")
+                if answer.evidence.complete_since_ms < record.time_ms - CLOCKS_MS:
+                    wrong("nobody has forgotten anything")
         shown = {(one.state, one.reason) for one in answer.letters}
         if calm and not answer.letters_error and shown != letters:
             wrong(f"it has letters {letters}, and {shown} are shown")
@@ -377,6 +383,7 @@ def judged(seed: int, *, trace: bool = False) -> Life:
     return life
 
 
+CLOCKS_MS: Final = 2 * SKEW_MS
 STEPS: Final = (8, 16)
 ASKED: Final = 0.3
 AT_THE_END: Final = 12

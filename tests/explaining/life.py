@@ -211,6 +211,8 @@ class Life:
         self.was_reset = False
         self.has_died = False
         """Has anybody who would have remembered?"""
+        self.has_forgotten_all = False
+        """Did the coordinator lose what it keeps?"""
         self.answering: dict[str, Any] = {}
         self.failures: list[str] = []
         self.answers: defaultdict[str, int] = defaultdict(int)
@@ -506,13 +508,15 @@ class Life:
         if role.is_alive:
             self.has_died = True
             role.kill(quietly=self.chance.random() < 0.3)
-            self.world.watcher.call_later(self.chance.choice((0.0, 1.0, 6.0)), role.start)
+            away_s = self.chance.choice((0.0, 1.0, 6.0))
+            self.world.watcher.call_later(away_s, role.start)
+            self.world.say(f"{role.name} is away for {away_s} s")
 
     def coordinator_forgets(self) -> None:
         """It comes back without anything it knew."""
         [role] = self.world.of("coordinator")
         role.kill()
-        self.has_died = True
+        self.has_died = self.has_forgotten_all = True
         self.world.cluster.coordination.content = msgspec.json.encode(StoredState())
         role.start()
 

@@ -28,13 +28,17 @@ class Coordinator:
     seen: dict[str, Any] = field(default_factory=lambda: {"nodes": ["n1"], "rate": 1})
     looks: int = 0
     trouble: errors.HeadgateError | None = None
+    refused: str = ""
+    """Whose credential isn't taken any more."""
     answers: asyncio.Event = field(default_factory=asyncio.Event)
     """While it isn't set, nobody is answered."""
     server: HttpServer = field(default_factory=HttpServer)
 
-    async def overview(self, _request: Request) -> Response:
+    async def overview(self, request: Request) -> Response:
         self.looks += 1
         await self.answers.wait()
+        if self.refused and request.headers.get("authorization") == self.refused:
+            return error_response(errors.Unauthorized("the token was revoked"))
         return error_response(self.trouble) if self.trouble else json_response(self.seen)
 
     async def begin(self) -> str:
@@ -129,6 +133,22 @@ async def test_it_says_so_when_the_coordinator_is_away(stage: Stage) -> None:
     await stage.coordinator.server.stop(0.1)
     async with stage.browser() as browser:
         await told(browser, {"away": watching.SILENT})
+
+
+async def test_nobody_is_told_that_somebody_else_is_refused(stage: Stage) -> None:
+    """The coordinator hears of a revoked token first, and by another clock when one ends."""
+    stage.coordinator.refused = "Bearer anns"
+    bob, ann = {"authorization": "Bearer bobs"}, {"authorization": "Bearer anns"}
+    async with stage.browser(bob) as his, stage.browser(ann) as hers:
+        await told(hers, {"rate": 1})
+        stage.coordinator.seen = {"rate": 2}
+        known = await told(his, {"rate": 2})
+        assert known["away"] == ""
+    async with stage.browser(ann) as hers:
+        before = stage.coordinator.looks
+        await until(lambda: stage.coordinator.looks > before + 2)
+        stage.coordinator.refused = ""
+        assert (await hers.next())["data"]["away"] == "", "nothing was said before that"
 
 
 async def test_what_is_no_overview_is_not_shown(stage: Stage) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from headgate import errors
 from headgate.decide.console.looks import Looks, pause_s
 from headgate.decide.limits.holdings import Holdings
-from headgate.model.http import Headers, Request, Route, StreamResponse
+from headgate.model.http import Headers, Request, Response, Route, StreamResponse
 from headgate.ports.machine import Machine
 from headgate.services.gateway.entry import Entry
 from headgate.services.gateway.public.leader_calls import LeaderCalls
@@ -32,6 +32,7 @@ from headgate.tasks import Crew
 LOOK_TIMEOUT_S = 5.0
 WATCHERS_MAX = 200
 """A browser needs one, however many pages it shows."""
+REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 LEADERLESS = "no coordinator leads at the moment; what is shown is from before"
 SILENT = "the coordinator doesn't answer; what is shown is from before, and events flow on"
 
@@ -132,15 +133,13 @@ class Watching:
             await asyncio.sleep(pause_s(self._machine.monotonic_s() - began_s))
 
     async def _look(self) -> None:
-        # Every watcher may see it; the coordinator checks the credential again, any watcher's will
-        # do.
-        said = next(reversed(self._watchers)).said if self._watchers else ()
-        look = Request.to("GET", "/v1/overview", "", _for_ever, Headers(said))
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
-                answer = await self._leader.pass_on(look, b"")
+                answer = await self._asked()
         except (errors.HeadgateError, TimeoutError):
             self._looks.missed(SILENT)
+            return
+        if answer is None:
             return
         if answer.status != HTTPStatus.OK:
             self._looks.missed(LEADERLESS)
@@ -151,6 +150,16 @@ class Watching:
             self._looks.missed(SILENT)
             return
         self._looks.saw(fields, now_ms=self._machine.wall_ms())
+
+    async def _asked(self) -> Response | None:
+        """Every watcher may see it; the coordinator checks the credential again, any watcher's will
+        do. None where it takes none of them any more, which this gateway is about to hear."""
+        for said in dict.fromkeys(tuple(one.said) for one in reversed(self._watchers)):
+            look = Request.to("GET", "/v1/overview", "", _for_ever, Headers(said))
+            answer = await self._leader.pass_on(look, b"")
+            if answer.status not in REFUSED:
+                return answer
+        return None
 
 
 async def _for_ever() -> Mapping[str, Any]:
