@@ -265,7 +265,7 @@ def _in_set(content: bytes) -> list[jwk.Key]:
             if isinstance(one, dict) and one.get("kty") in ("RSA", "EC", "OKP"):
                 keys.append(import_one(one))
         except UNREADABLE:
-            continue  # one that nobody understands hides none of the others
+            continue  # a key that can't be understood hides none of the others
     if not keys:
         raise ValueError("no key of a kind that is known")
     return keys

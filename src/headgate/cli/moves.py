@@ -110,7 +110,7 @@ def _is_left(
     moving: set[tuple[str, int]],
 ) -> bool:
     if move.kind == "connector":
-        return False  # it changes hands in one step
+        return False  # a connector changes hands in one step
     ref = (move.topic, move.partition)
     one = found.get(ref)
     if one is None:

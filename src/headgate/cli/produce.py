@@ -315,7 +315,7 @@ async def _check_topic(url: str, topic: str, shape: EventShape) -> None:
                 raise
             return
         except Forbidden:
-            return  # Who may write to a topic needn't be one who may look at it.
+            return  # A principal that may write to a topic may not be allowed to look at it.
         except (NotNow, NotFound):
             return  # Without a coordinator topics can't be described, but still be written to.
     if found.placement == "opportunistic" and shape.key_field is not None:

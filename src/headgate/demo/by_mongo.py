@@ -96,7 +96,7 @@ class ByMongo:
         write = self._next
         write.reports += reports
         async with self._turn:
-            if not write.is_done:  # the first of those who share it does it for all
+            if not write.is_done:  # the first of the tasks that share it does it for all
                 self._next = _Write()
                 write.failure = await self._written(write.reports)
                 write.is_done = True

@@ -69,7 +69,7 @@ class _Writer:
         shared = self._next
         shared.reports += reports
         async with self._turn:
-            if not shared.is_done:  # the first of those who share it does it for all
+            if not shared.is_done:  # the first of the tasks that share it does it for all
                 self._next = _Write()
                 try:
                     await write(self.connection, self._upsert, shared.reports)

@@ -130,7 +130,7 @@ class Flight:
             crew.need("screen", self._keep_showing())
             crew.need("status", self._keep_watching(http))
             await first_of(self._prepare(http, stack), stopping.wait())
-            # Ended before those that they follow.
+            # Ended before the tasks that they follow.
             following = await stack.enter_async_context(Crew("demo"))
             for work in self._audience.following(self._received):
                 following.need("following", work)
@@ -190,7 +190,7 @@ class Flight:
             self._status = await http.get("/v1/status", Status)
             self._status_s = self._now_s()
         except errors.NotNow as error:
-            # What the sentence for everybody else advises is none of who watches.
+            # The sentence for other users gives advice that doesn't concern those who watch.
             said = NOBODY_ANSWERS if "no_answer" in error.details else str(error)
             self._note_trouble(said)
             return

@@ -55,8 +55,8 @@ class Holding:
             return None
         is_there = gateway_id in self.around.urls
         if delivery.lost_from:
-            # Whom it concerns is for the gateway to say. The subscribers of one that is gone read
-            # the log, and find a gap by themselves.
+            # Which subscriptions it concerns is for the gateway to say. The subscribers of one that
+            # is gone read the log, and find a gap by themselves.
             return delivery if is_there else None
         here = [name for name in delivery.subscriptions if self.is_at(name, gateway_id)]
         if len(here) < len(delivery.subscriptions):

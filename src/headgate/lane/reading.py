@@ -174,7 +174,7 @@ class Reading:
                 partition.ref, after_seq=partition.read.seq - 1, limit=1
             )
         except CorruptRecord:
-            return  # it was what it should be when it was read, and says nothing of the log now
+            return  # the record was right when it was read, and says nothing of the log now
         except OperatorError:
             if partition.read.has_memory:
                 raise

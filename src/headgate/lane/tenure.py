@@ -231,7 +231,7 @@ class Tenure:
         could; returns those that were still the lane's."""
         gone = [one.owner for one in settled if self._grip.let_go(one.ref)]
         for owner in gone:
-            self._dispatcher.drop(owner.ref)  # what is left unsettled doesn't hold the others
+            self._dispatcher.drop(owner.ref)  # an unsettled partition doesn't hold the others
         self.note_held()
         return gone
 

@@ -89,7 +89,7 @@ def open_lane(spec: LaneSpec, shared: Shared) -> OpenedLane:
     letters = open_letters(spec.settings.log, folder, connections=LANE_CONNECTIONS)
 
     async def close() -> None:
-        async with AsyncExitStack() as stack:  # each of them, whatever becomes of the others
+        async with AsyncExitStack() as stack:  # each of them, even if closing another one fails
             for one in (letters, checkpoints, reader):
                 stack.push_async_callback(one.close)
 

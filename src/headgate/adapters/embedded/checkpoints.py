@@ -140,7 +140,7 @@ class EmbeddedCheckpointStore:
                 connection = self._opened()
                 with transaction(connection, "moving positions"):
                     outcomes = [_outcome(change, connection) for change, _ in wanted]
-        except Exception as error:  # noqa: BLE001  # handed to everybody who waits
+        except Exception as error:  # noqa: BLE001  # handed to all callers
             for _, future in wanted:
                 future.set_exception(error)
             return

@@ -47,8 +47,8 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     *OPTIONS,
     ("grpc.so_reuseport", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-    # Who connects and says nothing, and who has said what HTTP/2 begins with and delivers nothing;
-    # a lane's connection always has a stream of its own.
+    # Against clients that connect and say nothing, or say what HTTP/2 begins with and deliver
+    # nothing; a lane's connection always has a stream of its own.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 60_000),
 )

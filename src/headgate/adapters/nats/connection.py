@@ -59,7 +59,7 @@ async def connect(
     except BaseException:
         await disconnect(client)
         raise
-    # Only the first connection may fail: who asked for it is told.
+    # Only the first connection may fail: its caller is told.
     client.options["max_reconnect_attempts"] = WITHOUT_END
     return client
 

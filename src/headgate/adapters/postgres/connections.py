@@ -154,7 +154,7 @@ class Session:
         finally:
             self.connection.remove_notice_handler(note)
         if warnings:
-            # Somebody has cancelled its wait for the standbys, which may not have it.
+            # Another session has cancelled its wait for the standbys, which may not have it.
             raise OutcomeUnknown(
                 f"{what} may or may not be on the standbys: PostgreSQL warns ({warnings[0]}); "
                 "find out who cancels its sessions"

@@ -206,7 +206,7 @@ async def _admit(
         }
         if len(await session.query(statements.admit, values)) == len(wanted):
             return
-        # Somebody was quicker with a higher one: the next look finds it, and raises.
+        # Another lane was quicker with a higher fence: the next look finds it, and raises.
 
 
 async def _news(session: Session, look: Query, fences: Fences) -> Fences:

@@ -130,7 +130,7 @@ class PostgresLogWriter:
             is_open = False
         finally:
             if not is_open:
-                # Topics are deleted for ever: nobody may come back to this one.
+                # Topics are deleted for ever: no owner may come back to this partition.
                 self._opened.discard(ref)
                 self._turns.pop(ref, None)
                 await turns.stop()

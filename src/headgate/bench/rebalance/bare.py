@@ -94,7 +94,7 @@ class Bare:
         stream = _Stream(context)
         await context.read()
         await stream.write(encode(Welcome("bare", LEASE_MS, CHECK_IN_MS)))
-        self._streams.append(stream)  # before anybody can take it for connected
+        self._streams.append(stream)  # before the benchmark can take it for connected
         await stream.write(encode(PushTopology(self._pushed)))
         while (data := await context.read()) is not grpc.aio.EOF:
             message = decode_to_coordinator(data)

@@ -61,7 +61,7 @@ def joined(enforced: Enforced | None, where: str | None) -> str | None:
     expression = enforced.expression
     if where is not None:
         asked = parse(where)
-        filter_of(asked)  # what is wrong with it is said about it alone
+        filter_of(asked)  # errors name the filter alone, without the grant's
         parts = list(conjuncts(asked))
         is_there = all(part in parts for part in conjuncts(expression))
         expression = asked if is_there else And((expression, asked))

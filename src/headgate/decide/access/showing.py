@@ -98,7 +98,7 @@ class Sight:
         if event.topic not in self._filters:
             try:
                 limit = enforced(self.principal, self.action, "letters", topic=event.topic)
-            except Forbidden:  # a claim is missing: it sees nothing of that topic
+            except Forbidden:  # a claim is missing: the principal sees nothing of that topic
                 return False
             self._filters[event.topic] = None if limit is None else limit.filter
         limit_to = self._filters[event.topic]

@@ -48,7 +48,8 @@ class Masks:
         try:
             document = _decode(raw)
         except UNDECODABLE:
-            # It has a number that nobody can represent, so what is in it can't be told apart.
+            # The document has a number that can't be represented, so its fields can't be told
+            # apart.
             names.update(self._paths)
             return _encode(MASKED)
         found = {path for path, steps in self._paths.items() if _hide(document, steps)}

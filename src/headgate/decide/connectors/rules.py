@@ -131,8 +131,8 @@ def _shown_secret(settings: Mapping[str, str]) -> str:
     for key, value in settings.items():
         if _is_secretive(key) and not _is_reference(value):
             return f"setting {key[:100]} would be shown to everybody: {HOW}"
-        # Whatever a reference holds: its slashes and colons are not the address's. What stands for
-        # it is nothing that anybody could have written there.
+        # The slashes and colons of a reference are not the address's. A character stands for it
+        # that can't be in the address.
         mark = next(char for char in map(chr, range(CHARS_MAX + 1)) if char not in value)
         plain = _REFERENCE.sub(mark, value)
         _, scheme, rest = plain.partition("://")

@@ -103,7 +103,8 @@ class Cluster(State):
         if learns and not self.learning.is_on:
             self.learn(now_ms)
         if hello.generation > self.generation:
-            # The one who gave that out is forgotten, so everybody must hear from us above it.
+            # The coordinator that gave that out is forgotten, so every member must hear a higher
+            # one from us.
             self.out.publish(self.described(hello.generation + 1), to_all=True)
             everybody = (*self.sessions, *self.clients)
             effects += [Send(other, self.out.message) for other in everybody]

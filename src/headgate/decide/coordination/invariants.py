@@ -105,7 +105,7 @@ def _weights(state: State) -> Iterator[str]:
 
 def _owners(state: State) -> Iterator[str]:
     if state.learning.is_on:
-        return  # nobody has said yet what there is
+        return  # no node has said yet which topics there are
     counts = {topic.name: len(topic.all_refs()) for topic in state.topics.values()}
     for role, table in (("ingest", state.logs), ("router", state.sources)):
         known = {node.id for node in state.nodes() if node.role == role}
@@ -163,7 +163,7 @@ def _reading(state: State) -> Iterator[str]:
 
 def _published(state: State) -> Iterator[str]:
     if state.learning.is_on:
-        return  # what it believes isn't certain yet
+        return  # a coordinator that learns isn't certain yet
     decided, out = state.described(state.generation), state.topology()
     for field in decided.__struct_fields__:
         if getattr(decided, field) != getattr(out, field):
@@ -199,7 +199,7 @@ def _connectors(state: State) -> Iterator[str]:
         if name != connector.name or not connector.routes:
             yield f"{name} is {connector}"
     if state.learning.is_on:
-        return  # nobody has said yet who reads what
+        return  # no node has said yet which connectors it reads
     owners = state.intakes.owners
     if not owners and not state.connectors:
         return

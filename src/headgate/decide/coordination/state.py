@@ -192,7 +192,7 @@ class State:
             self.ring(),
             self.emptied(),
             tuple(self.connectors[name] for name in sorted(self.connectors)),
-            # Who learns may know who reads a connector before it knows the connector.
+            # A coordinator that learns may know a connector's reader before it knows the connector.
             tuple(o for o in self.intakes.all() if o.ref.topic in self.connectors),
         )
 

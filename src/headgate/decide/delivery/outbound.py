@@ -136,7 +136,7 @@ class Outbound:
         asides = NOTHING
         if self._rules.keeps_dead and not self._is_due_to_ask(now_s):
             if delivery.broadcast and not delivery.subscriptions:
-                # A copy for whom it may concern: nobody there is known to want it.
+                # A broadcast copy: no subscription there is known to want it.
                 return 1, (Aside(delivery, "dead", "shed"),)
             if shed := frozenset(low(delivery.subscriptions)):
                 kept = frozenset(delivery.subscriptions) - shed

@@ -64,5 +64,5 @@ def cumulative(latencies: Latencies) -> list[tuple[str, float]]:
 
 
 def _counts(latencies: Latencies) -> tuple[int, ...]:
-    # Another version may have other buckets; what it counted can't be told apart here.
+    # Another version may have other buckets; its counts can't be told apart here.
     return latencies.counts if len(latencies.counts) == SIZE else (0,) * SIZE

@@ -228,7 +228,7 @@ class Dispatcher:
     def _is_ahead(self) -> bool:
         """Does much wait for a gateway that keeps pace?"""
         marks = self._rules.watermarks
-        half = max(1, marks.queue_size // 2)  # one that has nothing isn't crowded
+        half = max(1, marks.queue_size // 2)  # a pipeline that has nothing isn't crowded
         half_bytes = max(1, marks.queue_bytes // 2)
         crowded = [
             p

@@ -151,7 +151,7 @@ class Crossing:
         for partition in waiting:
             try:
                 await self._let_through(partition, settled)
-            except HeadgateError as error:  # it alone waits for those letters
+            except HeadgateError as error:  # this partition alone waits for those letters
                 log.warning(
                     LogLine.LETTERS_FAILED, partition=str(partition.ref), error=error.message
                 )

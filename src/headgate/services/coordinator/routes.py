@@ -208,7 +208,7 @@ class CoordinatorRoutes:
         term, name = self._term(), request.params["name"]
         body = msgspec.json.decode(await request.body(MAX_BODY_BYTES), type=api.RepartitionTopic)
         if (learning := operating.learning_refusal(term.cluster)) is not None:
-            raise learning  # It may not know the topic yet, or who has it.
+            raise learning  # The node may not know the topic yet, or its owners.
         info = await self._topic_info(term, name)
 
         def decide(now_ms: int) -> list[Effect]:

@@ -61,7 +61,7 @@ class Telling:
             for name, target in targets.items()
             if target.owner.ref in wanted and (one := self._subscriptions.get(name)) is not None
         }
-        # One look for all of them: there may be as much to look through for each.
+        # One look for all subscriptions: each would have to look through as much.
         said = evidence.said_of({*here, *owned}, ref, seq)
         read = evidence.read_for({*here, *owned}, ref, seq)
 

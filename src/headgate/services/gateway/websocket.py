@@ -114,7 +114,7 @@ class WebSocketServer:
         if self._rights is None:
             return self._made(visit, None)
         while len(self._newcomers) >= self._subscriptions.bounds.subscribers:
-            next(iter(self._newcomers)).give_way()  # who has said nothing for longest
+            next(iter(self._newcomers)).give_way()  # the client that has said nothing for longest
         return IdentifiedPeer(
             self._rights,
             partial(self._made, visit),

@@ -287,7 +287,7 @@ class Partitions:
             extent = await self._writer.open(ref, epoch=owner.epoch, version=version, sealed=sealed)
             extent = await self._behind_what_is_lost(ref, extent, acknowledged=acknowledged)
         except errors.Fenced as error:
-            # Somebody newer has it, and the topology that says so is on its way; or the
+            # A newer owner has it, and the topology that says so is on its way; or the
             # coordinator has forgotten how far epochs had come, and must hear it.
             log.warning(LogLine.FENCED, partition=str(ref), epoch=owner.epoch)
             self._open.pop(ref, None)

@@ -37,7 +37,7 @@ async def make_archive(
     if not archive.is_wanted():
         return
     await asyncio.sleep(after_s)
-    if archive.is_wanted():  # nobody else has made it since
+    if archive.is_wanted():  # no other process has made it since
         made = await _run(command, environ) == 0 and archive.find() is not None
         log.info(LogLine.CLASS_ARCHIVE, made=made, folder=str(archive.folder))
 

@@ -227,7 +227,7 @@ class EmbeddedLetterStore:
             return
         try:
             outcomes = self._commit([change for change, _ in wanted])
-        except Exception as error:  # noqa: BLE001  # handed to everybody who waits
+        except Exception as error:  # noqa: BLE001  # handed to all callers
             for _, future in wanted:
                 future.set_exception(error)
             return

@@ -279,7 +279,7 @@ def _readable(
         if rows:
             return rows
         seqs = [seq for (seq,) in connection.execute(NEXT_SEQS, (after_seq,))]
-        # What it says may be wrong, too; then it is the one that comes next.
+        # The seq in the record may be wrong, too; then it is the next one.
         seq = seqs[0] if after_seq < seqs[0] < min(seqs[1:], default=MAX_SEQ) else after_seq + 1
         raise corrupt_record(ref, seq, f"{error}") from error
 

@@ -112,7 +112,7 @@ class EmbeddedLogWriter:
             await self._give_back(thread)
         finally:
             if not is_open:
-                # Topics are deleted for ever: nobody may come back to this one.
+                # Topics are deleted for ever: no owner may come back to this partition.
                 self._threads.pop(ref, None)
                 await thread.stop()
 

@@ -143,8 +143,8 @@ def _gone(state: State, consumers: Sequence[Consumer]) -> list[Effect]:
         for ref, handoff in list(groups.handoffs.by_ref.items()):
             if ref.topic != consumer.group_id:
                 continue
-            # One that goes elsewhere without its recipient goes on: its donor was asked, finishes
-            # with it under the epoch that it has, and takes it back.
+            # A handoff whose recipient is gone goes on: its donor was asked, finishes with the
+            # target under the epoch that it has, and takes it back.
             if consumer.id == handoff.move.from_id:
                 groups.handoffs.end([ref])
                 if _has_recipient(state, handoff):

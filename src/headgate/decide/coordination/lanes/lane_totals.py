@@ -77,7 +77,7 @@ class LaneTotals:
         _keep(self._last, key, report, LANES_MAX)
         router = _kept(self.routers, hello.node_id)
         if before is None and hello.revision:
-            return  # it knew subscriptions before it came here
+            return  # the lane knew subscriptions before it came to this coordinator
         router.add(*_new(report, before, LANE_COUNTS, LANE_LATENCIES))
         earlier = {link.gateway_id: link for link in before.links} if before else {}
         for link in report.links:

@@ -29,8 +29,9 @@ def lane_opened(state: State, session: int, hello: Hello, now_ms: int) -> list[E
         effects = _out_of_date(state, may_read, now_ms)
     state.sessions[session] = ("lane", hello.node_id)
     # A lane that starts reads nothing before it has applied the snapshot, so it counts as having
-    # adopted it; one that reconnects goes on with what it had. What another coordinator gave it
-    # counts for nothing: a coordinator without memory may have given the number to something else.
+    # adopted it; one that reconnects goes on with its own revision. A revision of another
+    # coordinator counts for nothing: a coordinator without memory may have given the number to
+    # another state.
     adopted = state.registry.revision if hello.revision == 0 else hello.revision
     if hello.revision and not state.lanes.knows(hello):
         adopted = 0
@@ -194,7 +195,7 @@ def end_crippled_window(state: State, router_id: str, now_ms: int) -> list[Effec
         if owner.ref in awaited or owner.ref in state.unfenced:
             continue  # another window's lane would wait for the same, or not know of it
         if owner.ref in state.handoffs.by_ref:
-            continue  # its donor has let go of it, and its recipient gets a window for it
+            continue  # its donor has let go of it, and the recipient gets a window for it
         was_read = owner.ref in state.lanes.lost_since_ms or owner.ref in state.lanes.ended_ms
         if router_id in state.unassigned and not was_read:
             continue  # the router doesn't know of it yet, so no window can

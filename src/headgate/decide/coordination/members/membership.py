@@ -38,7 +38,8 @@ def member_opened(state: State, session: int, hello: Hello, now_ms: int) -> list
         state.window_ends.forget(known.hello.incarnation)
     member = Member(hello, session, now_ms, told=frozenset(hello.owns))
     if known is not None and not restarted:
-        # What it applied before we knew it may be of a coordinator that counted differently.
+        # A generation that it applied before we knew it may be of a coordinator that counted
+        # differently.
         member.generation = known.generation
     if not restarted:
         member.assignment = known.assignment if known is not None else hello.assignment
@@ -286,7 +287,8 @@ def end_learning(state: State) -> list[Effect]:
     differing = set()
     for router in state.of_role("router"):
         if set(state.sources.of_node(router.hello.node_id)) != set(router.hello.owns):
-            # Somebody else remembers that it got more than it knows of, perhaps without a fence.
+            # Another node remembers that this one got more than it knows of, perhaps without a
+            # fence.
             fenced += _renewed(state, router.hello, kept=router.hello.owns)
             differing.add(router.hello.node_id)
     topics = {group.topic for group in state.groups.all()} - set(state.topics)

@@ -70,8 +70,8 @@ def _content(role: SessionRole, topology: Topology) -> object:
         case "lane":
             return _processes(topology), topology.ring, _repartitioned(topology)
         case "router":
-            # What it owns comes with its assignment. There are few routers, so they hear of all
-            # the rest too, and remember it for a coordinator that has lost its own memory.
+            # A router's partitions come with its assignment. There are few routers, so they hear of
+            # all the rest too, and remember it for a coordinator that has lost its own memory.
             everything = topology.topics, topology.nodes, topology.logs, topology.sources
             gone = topology.deleted, topology.emptied
             shared = topology.groups, topology.targets

@@ -252,7 +252,8 @@ class GroupConsumer:
         target = self._held(number, epoch)
         target.holds_back(items)
         if target.wants_alone:
-            self._handing_out.is_alone_with(target)  # it has what it was to be alone with after all
+            # The consumer has the item that it was to be alone with after all.
+            self._handing_out.is_alone_with(target)
         self._handing_out.all_ready()
 
     def renew(self, number: int, epoch: int) -> None:

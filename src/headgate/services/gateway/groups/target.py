@@ -131,8 +131,8 @@ class Target:
         starts = {
             number: self._start(number, position, since) for number, position in found.items()
         }
-        # One that was put back, and isn't where it had been, may not have been told of it: its
-        # consumer takes records for those it had, also if others have acknowledged some since.
+        # A position that was put back may be lower than the consumer knows, which takes records for
+        # those it had, also if others have acknowledged some since.
         gone_back = {n: one.settled for n, one in found.items() if one.is_back}
         # So does one that has processed some ahead of where it stands.
         told = {n: starts[n] for n, one in found.items() if one.ahead_to > starts[n]}

@@ -74,7 +74,7 @@ class Asking:
                 found = [one for one in found if one.topic == given.ref.topic]
                 return Chosen(found, len(found), are_known=page.complete)
             if given.looked is None:
-                return Chosen()  # nobody can be asked about what isn't there
+                return Chosen()  # no node knows of a record that isn't there
             return await self._examined(given, about, request)
         except errors.NotNow as error:
             return Chosen(error=error.message)
