@@ -19,12 +19,13 @@ What each meets, and where:
 | records about a whole collection | in every partition | chaos |
 | deleted, unheard by its reader | owners that know take nothing | `…not_heard_of_its_end…` |
 | paused | reads nothing, says so | `…paused…` |
+| a store that takes its time | what comes meanwhile goes in at once | `…handed_in_at_once` |
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any
 
@@ -34,8 +35,11 @@ from msgspec.structs import replace
 from headgate.model.connector import ConnectorRoute
 from headgate.model.control.to_coordinator import ConnectorTooLow
 from headgate.model.event import Event, PartitionRef
+from headgate.model.intake import IntakeMark
+from headgate.ports.log import Taken
 from headgate.tasks import deaths
-from tests.services.intake_stage import NAME, ONE, TWO, Stage, change
+from tests.services import intake_stage
+from tests.services.intake_stage import NAME, ONE, TWO, FlakyWriter, Stage, change
 from tests.virtual_time import run_virtual
 
 
@@ -84,6 +88,54 @@ async def test_an_origin_that_lacks_what_one_partition_has_alone_has_lost_its_hi
     stage.history.is_away = False
     await stage.until_state("history-lost")
     assert {one.partition for one in stage.records() if one.op == "lost"} == {0, 1, 2, 3}
+
+
+class LargeBatches(Random):
+    def randint(self, a: int, b: int) -> int:
+        return max(a, b)
+
+
+def test_what_comes_while_a_change_is_handed_in_is_handed_in_at_once() -> None:
+    """What was read too early would have a turn of its own, and the others would wait for it."""
+
+    async def scenario() -> None:
+        turns: list[list[str]] = []
+        busy, go_on = asyncio.Event(), asyncio.Event()
+
+        class SlowWriter(FlakyWriter):
+            async def take_in(
+                self,
+                ref: PartitionRef,
+                mark: IntakeMark,
+                events: Sequence[Event],
+                *,
+                version: int,
+                now_ms: int,
+            ) -> Taken:
+                if events:
+                    turns.append([one.event_id for one in events])
+                    busy.set()
+                    await go_on.wait()
+                return await super().take_in(ref, mark, events, version=version, now_ms=now_ms)
+
+        stage = Stage()
+        stage.chance = LargeBatches()
+        with pytest.MonkeyPatch.context() as slow:
+            slow.setattr(intake_stage, "FlakyWriter", SlowWriter)
+            await stage.start(ONE, TWO)
+        await stage.publish()
+        await stage.until_state("running")
+        stage.history.commit(change(0))
+        await busy.wait()
+        for number in (6, 12, 18):
+            stage.history.commit(change(number))
+            await asyncio.sleep(1)
+        go_on.set()
+        await stage.until(lambda: not stage.behind())
+        assert turns == [["e0"], ["e6", "e12", "e18"]]
+        await stage.stop()
+
+    run_virtual(scenario())
 
 
 @on_a_stage

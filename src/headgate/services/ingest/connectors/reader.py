@@ -51,6 +51,9 @@ log = structlog.get_logger()
 
 LOST = b"null"
 """The document of a record that has none."""
+FEW = 50
+"""So many changes aren't worth it to read ahead: what is read too early waits for a turn of its
+own behind what was handed in before, and costs one."""
 QUICK_TRIES = 10
 """So often a new plan is made at once where partitions have changed: nodes hear of it one after the
 other. One that never fits is said, and waited for."""
@@ -243,13 +246,17 @@ class Intake:
     # --- reading ---------------------------------------------------------------------------------
 
     async def _follow(self, planned: ConnectorPlan, stream: ChangeStream, origin: Origin) -> None:
-        """The next batch is read while the one before it is handed in."""
+        """The next batch is read while the one before it is handed in; behind a small one when
+        that is done, with all that has come meanwhile."""
         loop = asyncio.get_running_loop()
         refreshed_s = loop.time()
         async with Helpers() as helpers:
             handing = helpers.start(self._pin(planned, stream.position))
             self._snapshots.begin(planned, stream, origin, helpers)
+            is_small = False
             while True:
+                if is_small:
+                    await handing
                 try:
                     changes = await stream.next(self._snapshots.patience_s)
                 except errors.HeadgateError:
@@ -263,6 +270,7 @@ class Intake:
                 self._heard(changes)
                 planned.snapshots.settle()
                 rows = await self._snapshots.follow(changes.events)
+                is_small = rows is None and len(changes.events) < FEW
                 is_due = loop.time() - refreshed_s >= self._options.refresh_s
                 if not (changes.events or rows or is_due):
                     self._goes_on()
