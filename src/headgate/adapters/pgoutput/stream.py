@@ -27,8 +27,8 @@ from headgate.ports.origin import PATIENCE_S, Changes, Listing
 BATCH = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
 """A batch ends with the change that reaches one of these."""
-ASK_EVERY_S = 0.002
-"""How often the server is asked how far it is, while rows wait for that."""
+ASK_FIRST_S, ASK_MOST_S = 0.002, 0.1
+"""How long after one another the server is asked how far it is, while rows wait for that."""
 
 
 class PostgresChangeStream:
@@ -56,6 +56,7 @@ class PostgresChangeStream:
         self._position = str(after)
         self._awaited = ""
         """Rows are there that are handed in when the stream has come to this position."""
+        self._ask_s = ASK_FIRST_S
 
     @property
     def position(self) -> str:
@@ -94,7 +95,7 @@ class PostgresChangeStream:
             found = await self._tables.chunk(collection, behind)
         except psycopg.Error as error:
             raise self._database.error(error) from error
-        self._awaited = max(self._awaited, found.upto)
+        self._awaited, self._ask_s = max(self._awaited, found.upto), ASK_FIRST_S
         self._link.report()  # the server's answer ends a wait for what comes next
         return found
 
@@ -105,7 +106,8 @@ class PostgresChangeStream:
         """For the stream. Of a position without a change the server tells who asks."""
         if not self._awaited:
             await self._link.wait(left_s)
-        elif not await self._link.wait(min(left_s, ASK_EVERY_S)):
+        elif not await self._link.wait(min(left_s, self._ask_s)):
+            self._ask_s = min(2 * self._ask_s, ASK_MOST_S)
             self._link.report()
 
     def _has_reached_rows(self) -> bool:
