@@ -169,7 +169,7 @@ def _unavailable(config: Config, origins: Mapping[str, SettingSource]) -> Iterat
 def _contradictions(
     config: Config, origins: Mapping[str, SettingSource], *, unsure: AbstractSet[str]
 ) -> Iterator[InvalidConfig]:
-    """What doesn't agree. Nobody knows that yet where one side is `unsure`."""
+    """Settings that contradict each other, but for those that are still `unsure`."""
 
     def shown(name: str) -> str:
         value = KEYS[name].shown(KEYS[name].of(config)) or "empty"

@@ -25,7 +25,7 @@ def parse_duration_ms(text: str) -> int:
         )
     number, unit = match.groups()
     ms = float(number) * _UNIT_MS[unit]
-    if 0 < ms < 1:  # never none at all, which means something else to whoever asks
+    if 0 < ms < 1:  # never none at all, which means something else
         raise InvalidRequest(
             f"{text[:40]!r} is shorter than 1ms: write 0s or more", value=text[:40]
         )

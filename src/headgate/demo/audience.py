@@ -45,7 +45,7 @@ class Audience(Protocol):
         """Half of the time is over."""
 
     def consumers(self, now_s: float) -> tuple[ConsumerView, ...]:
-        """Those of a group, as they are now."""
+        """The group's consumers, as they are now."""
 
 
 class Watchers:

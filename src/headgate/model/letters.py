@@ -45,7 +45,7 @@ class NewLetter(msgspec.Struct, frozen=True):
 
     @property
     def fenced_by(self) -> PartitionRef:
-        """Whoever has this may change it."""
+        """The holder of this partition may change the letter."""
         return _fenced_by(self.gateway_id, self.delivery)
 
 
@@ -69,7 +69,7 @@ class Letter(msgspec.Struct, frozen=True):
 
     @property
     def fenced_by(self) -> PartitionRef:
-        """Whoever has this may change it."""
+        """The holder of this partition may change the letter."""
         return _fenced_by(self.gateway_id, self.delivery)
 
 

@@ -110,7 +110,7 @@ def _by_name(field: str, values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _identity(value: Any) -> Any:
-    """What tells a value apart from the others in its field."""
+    """The key that tells a value apart from the others in its field."""
     if isinstance(value, msgspec.Struct):
         return getattr(value, value.__struct_fields__[0])
     return value

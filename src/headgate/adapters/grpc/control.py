@@ -185,7 +185,7 @@ class GrpcControlServer:
         )
 
     def _tell(self, peer: str) -> None:
-        """Once per machine, whatever ports it comes from."""
+        """Log a refusal once per machine, from any of its ports."""
         host = peer.rpartition(":")[0]
         self._audit.note(role_line("control stream", Unauthorized(NOT_OF_HERE), address=host))
         if host not in self._told and len(self._told) < PEERS_MAX:

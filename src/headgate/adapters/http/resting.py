@@ -159,7 +159,8 @@ def _asked(number: int) -> Iterator[socket.socket]:
 
 
 def _open_files() -> Sequence[int]:
-    """Their numbers; all that there can be where not one more may be opened to list them."""
+    """The numbers of the open files; all possible ones where no further file may be opened to list
+    them."""
     try:
         return [int(file.name) for file in FILES.iterdir()]
     except OSError:

@@ -156,7 +156,7 @@ def _judged(
 
 
 def out_of_order(ref: PartitionRef, after_seq: int) -> StorageFailed:
-    """What is there can't be found by its seq."""
+    """The error for a partition whose records can't be found by their seq."""
     return StorageFailed(
         f"reading {ref} behind {after_seq} failed: its store is damaged, and what is there isn't "
         "found in its place; bring it back from a copy"

@@ -72,8 +72,8 @@ def _hide(value: object, steps: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which of the records, as they are shown, the reader looks for. What a connector says of a
-    whole collection, or of lost changes, is for everybody whom it concerns."""
+    """Which of the records, as they are shown, the reader looks for. A marker, or a record about a
+    whole collection that the filter doesn't exclude, is always wanted where no key is."""
 
     matches: Filter
     key: str | None = None

@@ -21,7 +21,7 @@ SEEN_MS = "seen_ms"
 EVERY_S = 1.0
 EVERY_S_MAX = 5.0
 PAUSE_PER_LOOK = 20.0
-"""What takes long is done less often, so that those who look cost a bounded share of a core."""
+"""Looks that take long are taken less often, so that watchers cost a bounded share of a core."""
 
 
 @dataclass(slots=True)

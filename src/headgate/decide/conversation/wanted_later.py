@@ -62,8 +62,8 @@ class Later:
         return True
 
     def _is_barred(self, item: Item) -> bool:
-        """Must one of another key go before it? The first of a line goes before all others of it,
-        so where that need not, none of them has to."""
+        """Must an item of another key go before it? The first of a line goes before all others of
+        the line, so where the first need not, none has to."""
         keys = self._lines.keys() if _is_about_all(item) else self._wholes
         return any(_goes_before(self._lines[key][0].item, item) for key in keys)
 

@@ -1,4 +1,4 @@
-"""How the terms of a coordinator ended that ended by an error, and what follows from it.
+"""How terms of a coordinator failed, and what follows from it.
 
 The next campaign waits, longer with every failure in a row and never longer than the policy's
 bound, so that a fault that comes back with every term doesn't keep everybody connecting anew. Where

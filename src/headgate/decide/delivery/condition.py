@@ -1,7 +1,7 @@
 """How a gateway fares, as far as one lane's deliveries to it show.
 
-Everything that is sent to it, live or from letters, tells something of it, and waits for it. Time
-is an argument.
+Every batch that is sent to it, live or from letters, tells something of its condition, and waits
+for it. Time is an argument.
 """
 
 from __future__ import annotations

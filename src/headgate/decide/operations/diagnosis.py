@@ -21,7 +21,7 @@ LAG_THRESHOLD_MS = 30_000
 """A partition whose oldest unsettled record is older than this is lagging."""
 MOVE_THRESHOLD_MS = 60_000
 REPARTITION_THRESHOLD_MS = 60_000
-"""Of a phase: what is given up, or goes on without those who don't answer, has done so by then."""
+"""By then a phase has been given up, or went on without the nodes that don't answer."""
 STARTING_MS = 60_000
 """Roles that were started together with the coordinator are there by then."""
 PARKED_THRESHOLD_MS = 300_000

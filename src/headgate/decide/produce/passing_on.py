@@ -42,7 +42,7 @@ _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def in_turn(urls: Sequence[str], turn: int) -> list[str]:
-    """All of them, beginning with another one each time."""
+    """All addresses, beginning with another one for each `turn`."""
     first = turn % len(urls) if urls else 0
     return [*urls[first:], *urls[:first]]
 

@@ -15,8 +15,8 @@ SEE = "headgate topic list shows which there are"
 
 
 def check_heard(topology: Topology) -> None:
-    """Raises NotNow for a gateway that was just started: whoever is told that there is no such
-    topic, or nothing in any, would give up."""
+    """Raises NotNow for a gateway that was just started: a client that is told that there is no
+    such topic, or nothing in any, would give up."""
     if topology.generation == 0:
         raise NotNow("this gateway has not heard from the coordinator yet; try again")
 

@@ -16,7 +16,7 @@ class Sink(Protocol):
         """A part of a record is delivered, in a letter, or released."""
 
     def overtaken(self, ref: PartitionRef, reason: str) -> None:
-        """Somebody newer has `ref`, which isn't held from now on."""
+        """A newer lane has `ref`, which isn't held from now on."""
 
 
 def let_go(sink: Sink, error: Fenced) -> None:

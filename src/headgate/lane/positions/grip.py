@@ -75,6 +75,6 @@ class Grip:
     # --- by the code that finds out --------------------------------------------------------------
 
     def overtaken(self, ref: PartitionRef, reason: str) -> None:
-        """Somebody newer has `ref`; nothing where that is known."""
+        """A newer lane has `ref`; nothing happens where that is known."""
         if self.let_go(ref):
             self._said.put_nowait(Overtaken(ref, reason))

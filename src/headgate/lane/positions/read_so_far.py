@@ -122,8 +122,8 @@ class ReadSoFar:
         return self._last is not None
 
     def found_again(self, record: Record | None) -> HistoryLost | None:
-        """The first record from `seq` on is this one, if there is any: what is wrong with that, if
-        something is."""
+        """`record` is the first one from `seq` on, if there is any; returns what is wrong with
+        that."""
         if self._last is None:
             is_there = record is not None and record.seq == self.seq
             self._last = record if is_there else None

@@ -115,7 +115,7 @@ class Deliveries:
         return len(self._recent or ()) + self._redelivering.remembered
 
     def take(self, batch: Batch) -> DeliveryAnswer | Awaitable[DeliveryAnswer]:
-        """At once, unless it has broadcasts in it."""
+        """The answer to a batch: at once, unless it has broadcasts in it."""
         if isinstance(batch, DeliveryBatch) and any(one.broadcast for one in batch.deliveries):
             return self._looked_up(batch)
         return self.accept(batch)
@@ -372,9 +372,9 @@ class Deliveries:
 
 
 def _is_repeat(subscriber: LiveSubscription, first: Place, place: Place) -> bool:
-    """Whether it has the event from where it was seen first. Of an ordered topic only within one
-    version: those that follow each other ask which events the former ones had, so what is in both
-    is there on purpose, too."""
+    """Whether the subscriber has had the event from the place where it was seen first. Of an
+    ordered topic only within one version: those that follow each other ask which events the former
+    ones had, so what is in both is there on purpose, too."""
     if not subscriber.covers(*first):
         return False
     return subscriber.version_of(*first) == subscriber.version_of(*place)

@@ -189,10 +189,9 @@ class Consumers:
                 former.sink.fail(errors.NotNow("this consumer has connected again"))
 
     async def gone(self, consumer: GroupConsumer, *, failed: bool = False) -> None:
-        """It left, or its connection broke (`failed`: with what it had in hand). Returns when the
-        coordinator was told; for good is only who said so itself, whatever else went wrong. It ends
-        once, however many say so, and to the end: the caller that waits for it here may be
-        cancelled."""
+        """The consumer left, or its connection broke (`failed`: with items in hand). Returns when
+        the coordinator was told. It is gone for good only if it said so itself. It ends once,
+        however many say so, and to the end: the caller that waits for it here may be cancelled."""
         if self._table.get(_key(consumer.request)) is not consumer:
             return
         if consumer.ending is None:

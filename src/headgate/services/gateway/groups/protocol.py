@@ -85,7 +85,8 @@ class TargetReleased(msgspec.Struct, tag_field="type", tag="released", forbid_un
 
 
 class TargetRenewal(msgspec.Struct, tag_field="type", tag="renew", forbid_unknown_fields=True):
-    """The consumer works on what it has of a target, and needs more time before it gives it up."""
+    """The consumer works on items of a target, and needs more time before it gives the target
+    up."""
 
     target: int
     epoch: int

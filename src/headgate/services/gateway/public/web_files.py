@@ -1,7 +1,7 @@
 """What browsers fetch here: the pages under `/ui/`, and `/client.js` for any page.
 
 Invariant: files come from the package and from nowhere else; nothing about the system is in them,
-so who may read what is decided where the pages ask for it.
+so what a principal may read is decided where the pages ask for it.
 """
 
 from __future__ import annotations
