@@ -510,7 +510,7 @@ async def test_whoever_is_logged_in_sees_and_does_what_they_may(page: Page) -> N
         await page.goto(f"{console.url}/ui/#/nodes")
         await page.get_by_label("Token").fill("hg_wrong")
         await page.get_by_role("button", name="Log in").click()
-        await page.get_by_text("The token is unknown, wrong or not valid any more").wait_for()
+        await page.get_by_text("Nobody has that token, or it isn't valid any more").wait_for()
         await log_in(page, console, "looker")
         row = page.get_by_role("row", name="ingest-1")
         await row.wait_for()

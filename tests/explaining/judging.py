@@ -33,6 +33,8 @@ class Judge:
     def __init__(self, life: Life) -> None:
         self.life = life
         self._chance = random.Random(f"judge {life.seed}")
+        self._is_forgotten = False
+        """May anybody have forgotten what became of the record that is asked about?"""
 
     def asks(self, *, at_most: int, calm: bool) -> None:
         """After some of the records, of whoever may see everything and of whoever may not."""
@@ -84,6 +86,8 @@ class Judge:
             if not one.has_left
             for live in life.live(one.name)
         }
+        since_ms = answer.evidence.complete_since_ms
+        self._is_forgotten = self._may_have_forgotten or since_ms > record.time_ms - CLOCKS_MS
         for said in answer.subscriptions:
             life.answers[said.status] += 1
             if said.id in there:
@@ -162,7 +166,7 @@ class Judge:
                 wrong("it was handed it")
             case "released" if had:
                 wrong("it was handed it")
-            case "unknown" if calm and not self._may_have_forgotten:
+            case "unknown" if calm and not self._is_forgotten:
                 wrong("nobody has forgotten anything")
             case "before" if had and not (life.was_reset and self._may_have_forgotten):
                 wrong("it was handed it")
@@ -170,7 +174,14 @@ class Judge:
                 wrong("everything has come to its end")
         if said.status not in ("not_matched", "filter_failed") and not wants:
             wrong("it doesn't want it")
-        if had and said.status in ("unread", "unknown", "waiting", "catching_up") and calm:
+        if (
+            had
+            and calm
+            and (
+                said.status in ("unread", "waiting", "catching_up")
+                or (said.status == "unknown" and not self._is_forgotten)
+            )
+        ):
             wrong("it was handed it")
         if calm and said.status == "before" and self._is_owed(one, record, letters):
             wrong("it was there before, and never had it")
@@ -239,7 +250,7 @@ class Judge:
                 wrong("it was handed it")
             case status if calm and status in PASSING:
                 wrong("everything has come to its end")
-            case "unknown" if calm and not self._may_have_forgotten:
+            case "unknown" if calm and not self._is_forgotten:
                 wrong("nobody has forgotten anything")
 
     def _of_all(
@@ -277,9 +288,8 @@ class Judge:
                     was_there = one.entered_at is not None and one.entered_at <= late
                     if was_there and one.stayed and not one.has_left:
                         wrong(f"{one.name} wants it, and was there")
-            case "unknown" if calm and not self._may_have_forgotten:
-                if answer.evidence.complete_since_ms < record.time_ms - CLOCKS_MS:
-                    wrong("nobody has forgotten anything")
+            case "unknown" if calm and not self._is_forgotten:
+                wrong("nobody has forgotten anything")
         shown = {(one.state, one.reason) for one in answer.letters}
         if calm and not answer.letters_error and shown != letters:
             wrong(f"it has letters {letters}, and {shown} are shown")

@@ -227,6 +227,22 @@ async def its_groups_gateway_had_no_such_consumer(made: ExplainWorld) -> None:
     assert (group.status, "no_subscriber" in group.why) == ("unknown", True)
 
 
+@situation
+async def it_is_parked_for_a_group_and_refused_for_good(made: ExplainWorld) -> None:
+    """By a lane, as for any subscriber."""
+    await made.join()
+    async with made.answering(is_away):
+        place = await made.produce("a", n=1)
+        await asyncio.sleep(5.0)
+        [group] = (await made.explain(place)).groups
+        assert (group.status, "parked for gateway-1" in group.why) == ("parked", True)
+    await asyncio.sleep(30.0)
+    async with made.answering(always("rejected")):
+        place = await made.produce("a", n=2)
+    [group] = (await made.explain(place)).groups
+    assert (group.status, "refused it for good" in group.why) == ("dead", True)
+
+
 def test_what_one_takes_another_need_not_have_taken() -> None:
     """A copy for whom it may concern has one verdict for all of them."""
 

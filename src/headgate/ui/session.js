@@ -6,6 +6,7 @@ import { failed } from "./parts/dialogs.js";
 import { field } from "./parts/pieces.js";
 
 const TIMEOUT_MS = 3_000;
+const WRONG = "Nobody has that token, or it isn't valid any more: paste the whole of one that is.";
 
 let session = { required: false, name: "", may: null };
 
@@ -49,7 +50,8 @@ export function logInPage(done) {
       token.value = "";
       done();
     } catch (error) {
-      replace(said, failed(error));
+      const isUnknown = error.code === "unauthorized" && !error.details.reason;
+      replace(said, isUnknown ? h("span", { class: "failed" }, WRONG) : failed(error));
       token.focus();
     }
     submit.disabled = false;

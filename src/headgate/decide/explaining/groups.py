@@ -26,6 +26,7 @@ from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
 from headgate.model.evidence import ASKED_MAX, Whereabouts
 from headgate.model.explain_api import ExplainedGroup, Status
 from headgate.model.groups import Group
+from headgate.model.letters_api import LetterInfo
 from headgate.model.topology import Owner
 
 EVERY_TARGET = -1
@@ -172,6 +173,8 @@ def _expected(standing: Whereabouts, facts: Facts) -> Told:
     lane = facts.lane
     if lane is None or lane.read_seq < facts.seq:
         return "unread", unread_why(facts)
+    if (letter := _letter_for(standing.subscription, facts)) is not None:
+        return "dead" if letter.state == "dead" else "parked", letter_told(letter)
     if lane.awaits:
         return "on_the_way", "a lane has read it, and its gateway hasn't answered yet"
     tried = facts.attempts_for(standing.subscription)
@@ -181,3 +184,9 @@ def _expected(standing: Whereabouts, facts: Facts) -> Told:
         "the record is settled, and its gateway hasn't had it: nobody remembers why; "
         f"{evidence_told(facts)}"
     )
+
+
+def _letter_for(subscription_id: str, facts: Facts) -> LetterInfo | None:
+    """The last one that a lane has made for it, as for any other subscriber."""
+    found = [one for one in facts.letters if subscription_id in one.subscriptions]
+    return found[-1] if found else None

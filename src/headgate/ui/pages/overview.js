@@ -157,6 +157,7 @@ function promiseCard() {
   );
   const update = ({ totals }) => {
     const adds = totals.appended === totals.settled + totals.waiting;
+    const again = totals.repeated;
     replace(
       equation,
       h("b", null, count(totals.appended)),
@@ -166,6 +167,7 @@ function promiseCard() {
       h("b", null, count(totals.waiting)),
       " waiting ",
       adds ? state("adds up", "good") : state("being counted", "busy"),
+      ...(again ? [` ${plural(again, "record")} settled again by a reset, and counted again here`] : []),
     );
     const parts = [...OUTCOMES, ["waiting", "waiting"]].filter(
       ([name]) => totals[name] || name === "acknowledged" || name === "waiting",
@@ -198,8 +200,6 @@ function promiseCard() {
         text(row.lastChild, `${count(totals[name])} (${percent(totals[name] / all)})`);
       },
     );
-    const again = totals.repeated;
-    attribute(equation, "title", again ? `${plural(again, "record")} settled again by a reset` : null);
   };
   return { element, update };
 }
