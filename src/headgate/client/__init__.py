@@ -1,7 +1,7 @@
 """What a user's program imports: the clients, what they are given, and what they give back.
 
-Each name is imported from its module when it is asked for, so that who only sends doesn't wait for
-what receives.
+Each name is imported from its module when it is asked for, so that a program that only sends
+doesn't wait for the import of what receives.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@
             await handle(message.key, message.document)
 
 Invariant: the events of one key come in their order, to one consumer at a time; one that wasn't
-acknowledged comes again, here or to whoever owns its key by then. An event counts as processed when
-the task that took it asks for the next one or has ended, or, with acks="manual", when it is
-acknowledged. What waits here is bounded: by what the gateway hands out without an acknowledgement
-and, whatever else it sends, by `BUFFER`. Below that the gateway is heard at once, also while a
-handler works: a target that it asks for is given back when nothing of it is in hand. Any call may
-be cancelled.
+acknowledged comes again, here or to the consumer that owns its key by then. An event counts as
+processed when the task that took it asks for the next one or has ended, or, with acks="manual",
+when it is acknowledged. What waits here is bounded: by what the gateway hands out without an
+acknowledgement and, whatever else it sends, by `BUFFER`. Below that the gateway is heard at once,
+also while a handler works: a target that it asks for is given back when nothing of it is in hand.
+Any call may be cancelled.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ class Consumer:
     async def acknowledge(self, message: Item) -> None:
         """`message` is processed; said at once.
 
-        What this consumer doesn't own any more will be processed by whoever does, so that nothing
-        is said about it.
+        What this consumer doesn't own any more will be processed by the one that does, so that
+        nothing is said about it.
         """
         now_s = asyncio.get_running_loop().time()
         self._line.do(self._membership.ack(message, now_s))

@@ -1,4 +1,4 @@
-"""What a client says of who it is, and where it gets that from.
+"""A client's token, and where it comes from.
 
 A token is a text, or a function that returns one each time it is asked, at once or after a while.
 Invariants: what is known is said until a server refuses it or it is about to end; then it is asked
@@ -49,7 +49,7 @@ class Credentials:
             return self._known
 
     async def renewed(self, instead_of: str) -> str:
-        """Another one, where there is a way to get one; else the same."""
+        """Another token, where there is a way to get one; else the same."""
         self.forget(instead_of)
         return await self.current()
 
@@ -77,7 +77,7 @@ class Credentials:
                 raise
             if limit.expired():
                 raise took_too_long(ASK_TIMEOUT_S) from error
-            kind = type(error).__name__  # what it says may have a secret in it
+            kind = type(error).__name__  # its message may have a secret in it
             raise errors.NotNow(f"the function for the token failed: {kind}") from error
         if not isinstance(token, str):
             raise errors.InvalidRequest(
@@ -115,7 +115,7 @@ def _outcome(ask: Callable[[], object]) -> Callable[[], object]:
     """Returns or raises what `ask` does, whatever that is, where it is called."""
     try:
         found = ask()
-    except BaseException as error:  # noqa: BLE001 - raised where somebody waits for it
+    except BaseException as error:  # noqa: BLE001 - raised at the call that waits for it
         return partial(_raise, error)
     return lambda: found
 

@@ -94,7 +94,7 @@ class Doors:
             try:
                 return await self._clients[0].get("/v1/status", Status)
             except (errors.Unauthorized, errors.Forbidden):
-                raise  # it answers, and nobody else will say anything else
+                raise  # it answers, and others won't answer otherwise
             except errors.HeadgateError as error:
                 self._clients.rotate(-1)
                 if failure is None or isinstance(error, errors.NotNow):
@@ -104,7 +104,7 @@ class Doors:
 
 
 class Way:
-    """One way in, step by step: connect to `url`, then say what came of it."""
+    """One way in, step by step: connect to `url`, then tell how that went."""
 
     def __init__(self, doors: Sequence[str], subscriber_id: str) -> None:
         self._doors = deque(doors)
@@ -139,7 +139,7 @@ class Way:
         """The gateway there says that another one is the right one."""
         self._step()
         if gateway in self._visited:
-            # Two gateways of two minds: whoever says it last is asked to make do.
+            # Two gateways of two minds: the last one is asked to make do.
             self._unreachable.append(gateway)
             return
         self._visited.add(gateway)

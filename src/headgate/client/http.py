@@ -128,8 +128,8 @@ class HttpClient:
     async def _identified(
         self, send: _Send, headers: Headers, within_s: float, held: Held
     ) -> Response:
-        """Who is refused because of their token comes again with a new one, if they have one: once,
-        since a function that makes a new one each time would have us ask for ever."""
+        """A request that is refused because of its token is sent again with a new one, if there is
+        one: once, since a function that makes a new one each time would have us ask for ever."""
         credentials = self._credentials
         if credentials is None:
             return await send(headers)

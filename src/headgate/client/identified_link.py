@@ -1,9 +1,9 @@
-"""A connection that says who it is before anybody uses it, and renews that in place.
+"""A connection that shows its credential before it is used, and renews it in place.
 
-Implements ports.connection.Link around another one, and listens in its stead. Invariants: whoever
-has the link hears `opened` once the gateway knows who this is, and nothing of how that went; what
-the gateway says right behind that is theirs, as a redirect often is; a token that is refused while
-another one can be had makes a new connection, not a failure.
+Implements ports.connection.Link around another one, and listens in its stead. Invariants: the owner
+of the link hears `opened` once the gateway knows who this is, and nothing of how that went; it also
+hears what the gateway says right behind that, which is often a redirect; a token that is refused
+while another one can be had makes a new connection, not a failure.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class IdentifiedLink:
         self._expires_at_ms = 0
         self._crew = Crew("renewing")
 
-    # --- whoever has it --------------------------------------------------------------------------
+    # --- by its owner ----------------------------------------------------------------------------
 
     async def connect(self, url: str) -> None:
         await self._inner.connect(url)

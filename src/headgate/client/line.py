@@ -71,7 +71,7 @@ class Line(Generic[Control]):
         self._outages = Outages(name)
         self.link: Link | None = None
         self._news = asyncio.Event()
-        """Set when there may be something for whoever waits."""
+        """Set when there may be something for the tasks that wait."""
         self._is_paused = False
         self._wanted: Connect | None = None
         self._is_connecting = False
@@ -100,7 +100,7 @@ class Line(Generic[Control]):
 
     def next(self, caller: Caller | None = None) -> Coroutine[Any, Any, Item]:
         """The next item, for `caller`: without one, for the task that asks, though another one may
-        be made to wait. Whoever asks is done with what they took before, already now."""
+        be made to wait. The caller is done with what it took before, already now."""
         asking = _asking_task() if caller is None else caller
         if asking is not None:
             self._done(asking)
@@ -112,7 +112,7 @@ class Line(Generic[Control]):
         if effects := conversation.done(caller, now_s):
             self.do(effects)
         if conversation.callers:
-            # Whoever has ended asks for nothing any more.
+            # A caller that has ended asks for nothing any more.
             for one in [one for one in conversation.callers if _has_ended(one)]:
                 self.do(conversation.done(one, now_s))
 
@@ -277,7 +277,7 @@ class Line(Generic[Control]):
                 except errors.HeadgateError as error:
                     self._failed(error)
         except Exception as error:
-            # Whoever waits must hear of a mistake in here, too.
+            # The tasks that wait must hear of a mistake in here, too.
             self._failed(errors.HeadgateError(f"the client failed: {error!r}; please report this"))
             raise
         finally:

@@ -49,7 +49,7 @@ _Part = tuple[Sequence[tuple[int, ProduceEvent, int]], int]
 
 
 class Producer:
-    """`token` says who this is, where a Headgate asks for that: a text, or a function that returns
+    """`token` is the credential, where a Headgate asks for one: a text, or a function that returns
     one whenever a new one is needed, which may be asynchronous.
 
     `machine` and `open_calls` are for tests: time, chance and threads are this machine's, its

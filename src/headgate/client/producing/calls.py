@@ -1,9 +1,9 @@
 """The calls that a producer has under way, and the last word on each of them.
 
 Invariant: a call ends at its deadline and one margin after that at the latest, whatever became of
-its events: they may stand in a queue, travel in a request, or be forgotten by somebody's mistake.
-Its events are told what is true of them then: not written, or unknown while a request that nobody
-has answered may have them.
+its events: they may stand in a queue, travel in a request, or be forgotten by mistake. Its events
+are told what is true of them then: not written, or unknown while a request that nobody has answered
+may have them.
 
 One timer serves all calls. A deadline only ever moves on, and a new call's is later than those of
 the calls before it when they came in: so what the timer was set for is never too late.

@@ -1,9 +1,9 @@
 """One produce request and what its answer means for each of its events.
 
 Invariant: an answer is taken only when it speaks of the events that were sent, in their order;
-while a request is under way its events are marked as `asked`, until whoever asked has dealt with
-the answer; nothing is sent that its call was told isn't written, while a token was waited for.
-Never sends twice: whoever asked decides that.
+while a request is under way its events are marked as `asked`, until the caller has dealt with the
+answer; nothing is sent that its call was told isn't written, while a token was waited for. Never
+sends twice: the caller decides that.
 """
 
 from __future__ import annotations

@@ -96,14 +96,14 @@ class Call:
         if not self.done.done():
             self.done.set_result(None)
         self._over(self)
-        # They know their call, and it them: a circle, which lasts until somebody looks for circles.
-        # To look for one per call is a good part of what a call costs.
+        # They know their call, and it them: a circle, which lasts until the collector looks for
+        # circles. To look for one per call is a good part of what a call costs.
         self.entered = []
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Doubt:
-    """A request that the node at `url` may have written, without anybody having said so.
+    """A request that the node at `url` may have written, without an answer that says so.
 
     A node on an opportunistic topic, which chose the partition itself, finds it again if it comes
     as it was: with all of its events, and no other.
@@ -145,7 +145,7 @@ class Pending:
         return event_id(self) if key is None else key
 
     def is_wanted(self, now_s: float) -> bool:
-        """Somebody waits for its outcome, and there is time left to get one."""
+        """A call waits for its outcome, and there is time left to get one."""
         call = self.call
         return not self.is_settled and call.deadline_s > now_s and not call.done.cancelled()
 

@@ -215,7 +215,8 @@ class Route:
             self.connections.avoid(url)
 
     async def close(self) -> None:
-        """Within `CLOSE_TIMEOUT_S`, whoever doesn't answer; then the connections, in any case."""
+        """Within `CLOSE_TIMEOUT_S`, even if a node doesn't answer; then the connections, in any
+        case."""
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):

@@ -66,7 +66,7 @@ class Call(Generic[T]):
         self._unseen = unseen
         self._task: asyncio.Task[Any] | None = None
         self._results: list[T] = []
-        """The one that it has, if it has one."""
+        """The result of the call, if it has one."""
         self._error: Exception | None = None
         self._is_abandoned = False
         self._over = Latch()
@@ -77,7 +77,7 @@ class Call(Generic[T]):
         self._task = asyncio.current_task()
         try:
             self._results.append(await self._work())
-        except Exception as error:  # noqa: BLE001 - told to whoever made the call
+        except Exception as error:  # noqa: BLE001 - told to the caller
             self._error = error
         finally:
             self._over.open()
@@ -136,7 +136,7 @@ class Blocking:
 
     def _run(self) -> None:
         """Where a function of the program's, such as the one for tokens, wants to exit it,
-        everything is closed, and whoever closes it exits."""
+        everything is closed, and the thread that closes it exits."""
         try:
             self._loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as wanted:
@@ -185,7 +185,7 @@ class Blocking:
     @property
     def _is_on_its_loop(self) -> bool:
         """Whether this is the client's own thread, which can't wait for itself: the collector runs
-        the `__del__` of anybody's objects there, too."""
+        the `__del__` of the program's objects there, too."""
         return threading.current_thread() is self._thread
 
     async def _close_client(self) -> None:
@@ -210,7 +210,7 @@ class Blocking:
             await self._close_client()
             if calls := [asyncio.wrap_future(call) for call in self._calls.values()]:
                 await asyncio.wait(calls, timeout=LAST_WORDS_S)
-        except Exception as error:  # noqa: BLE001 - told to whoever closes it
+        except Exception as error:  # noqa: BLE001 - told to the closer
             self._failure = error
         finally:
             for call, late in list(self._calls.items()):
