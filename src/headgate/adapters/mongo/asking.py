@@ -20,8 +20,8 @@ TELL_AGAIN_S = 1.0
 
 
 async def within(timeout_s: float | None, work: Coroutine[Any, Any, T]) -> T:
-    """What comes of `work`; raises TimeoutError when that takes longer. Who is cancelled meanwhile
-    ends, and `work` with it."""
+    """What `work` returns; raises TimeoutError when that takes longer. A caller that is cancelled
+    meanwhile ends, and `work` with it."""
     async with Helpers() as helpers:
         working = helpers.start(_outcome(work))
         try:

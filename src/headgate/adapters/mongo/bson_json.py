@@ -137,7 +137,7 @@ _encode = msgspec.json.Encoder(enc_hook=_written).encode
 
 
 def _parts(value: object) -> list[object]:
-    """What it holds that may be a number."""
+    """The parts of `value` that may be numbers."""
     if type(value) is dict:
         return list(value.values())
     if type(value) is list:

@@ -75,7 +75,7 @@ def time_ms_of(change: Document) -> int:
 
 
 def described(change: Document) -> str:
-    """Which change it is, for somebody who must decide what to do about it."""
+    """Which change it is, for an operator who must decide what to do about it."""
     namespace = change.get("ns", {})
     name = f"{change['operationType']} of {namespace.get('db', '')}.{namespace.get('coll', '')}"
     key = change.get("documentKey")

@@ -221,7 +221,7 @@ class MongoCheckpointStore:
     async def _replaced(
         self, ref: PartitionRef, stored: Checkpoint | None, new: Checkpoint
     ) -> bool:
-        """False where somebody was quicker: whoever saved or claimed in between makes it another
+        """False where another call was quicker: a save or a claim in between makes it another
         document than was read."""
         with contextlib.suppress(DuplicateKeyError):
             written = await self._positions.replace_one(

@@ -89,7 +89,7 @@ class Deployment:
         return self._version
 
     def error(self, error: Exception) -> HeadgateError:
-        """What to raise from it, for somebody who reads changes."""
+        """The error to raise from `error`, for a reader of changes."""
         if isinstance(error, HeadgateError):
             return error
         return origin_error(error, self.settings, self._secrets)

@@ -3,7 +3,7 @@
 A position is the change's resume token as text: its `_data`, which is hexadecimal and sorts like
 the stream, and behind a dot its `_typeBits`, where it has some. The token holds cluster time and
 increment, the index in a transaction, the collection's UUID and the document's key, so it is the
-change's full identity: the same whenever and from whichever member it is read.
+change's full identity: the same whenever it is read, and from every member.
 """
 
 from __future__ import annotations

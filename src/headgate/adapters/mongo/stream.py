@@ -177,7 +177,7 @@ class MongoChangeStream:
     async def _prove(self, *, is_shown: bool) -> None:
         """Before it moves on: the server has the change behind which it was opened. It looks for
         that itself when it has another change to show, and until then passes over it. Else, as
-        after a restore, whoever opens the stream again further on would never hear of it."""
+        after a restore, a reader that opens the stream again further on would never hear of it."""
         if self._unproved and not is_shown:
             following = self._cursor, self._cursor_in
             try:
@@ -210,7 +210,7 @@ class MongoChangeStream:
         return answer
 
     async def _asked(self) -> Document | Exception:
-        """An error is for whoever comes to look."""
+        """An error is for the caller that looks at the answer."""
         try:
             return await self._more(BATCH)
         except (PyMongoError, BSONError) as error:
@@ -218,8 +218,8 @@ class MongoChangeStream:
 
     async def _go_carefully(self, error: Exception) -> None:
         """A batch failed that holds a change which can't be sent, and perhaps others before it:
-        these come one by one, until that one is the very next. What failed is that one's position
-        and name, without what makes it large."""
+        these are read one by one, until that change is the next. Then its position and name are
+        asked for, without what makes it large."""
         await self._kill()
         self._fragments = Fragments()
         if not self._careful:

@@ -96,7 +96,7 @@ class Database:
         return connection
 
     def error(self, error: BaseException, **more: str) -> HeadgateError:
-        """What to raise from it, for somebody who reads changes."""
+        """The error to raise from `error`, for a reader of changes."""
         return origin_error(error, self._secrets, **more)
 
     async def close(self) -> None:

@@ -31,7 +31,7 @@ from headgate.errors import ChangeTooLarge
 from headgate.model.event import Event
 
 NOTES_MOST = 100_000
-"""So many transactions are noted for whoever reads rows."""
+"""So many transactions are noted for the reader of rows."""
 _VERBS: Mapping[type[object], str] = {Insert: "insert", Update: "update", Delete: "delete"}
 
 

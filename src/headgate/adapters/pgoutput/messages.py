@@ -77,7 +77,7 @@ class Begin(msgspec.Struct, frozen=True, gc=False):
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):
-    """The end of the transaction; whoever has all up to `end_lsn` has all of it."""
+    """The end of the transaction; a reader that has all up to `end_lsn` has all of it."""
 
     commit_lsn: int
     end_lsn: int
@@ -109,7 +109,7 @@ class Truncate(msgspec.Struct, frozen=True):
 
 
 class Emitted(msgspec.Struct, frozen=True):
-    """What somebody said with pg_logical_emit_message."""
+    """A message that was written with pg_logical_emit_message."""
 
     is_transactional: bool
     lsn: int

@@ -150,7 +150,8 @@ class OriginCheck:
         return Finding("slot", "ok", f"{free} free{held}; at most {keeps} are kept for one")
 
     async def _tables(self, version: int) -> list[Row]:
-        """Those that it reads: of its publication, or those that this would have."""
+        """The tables that the connector reads: those of its publication, or those that it would
+        have."""
         rows = await self._database.rows(_TABLES)
         if not self._publication.own:
             published = {f"{schema}.{table}" for schema, table in await self._publication.tables()}

@@ -22,7 +22,7 @@ _GONE = frozenset({"42P01", "3F000"})
 KINDS = ("insert", "update", "delete", "truncate")
 """What a publication may tell of a table, and all of which a connector's own does."""
 NOTHING = TableName("", "")
-"""What one is for that has lost all its tables."""
+"""The entry of a publication that has lost all its tables."""
 
 
 class Publication:
@@ -82,7 +82,7 @@ class Publication:
             await self._run(sql.SQL("ALTER PUBLICATION {} ADD {}").format(name, _listed(found)))
 
     async def _run(self, statement: sql.Composed, *, also: str = "") -> None:
-        """`also`: what is to be done where somebody else has said it instead."""
+        """`also`: what else is to be done where the table's owner has to run the statement."""
         try:
             await self._database.rows(statement)
         except psycopg.Error as error:
@@ -101,13 +101,13 @@ class Publication:
             raise
 
     async def lacking(self) -> list[TableName]:
-        """The tables of the settings that it hasn't: who drops one takes it out, and one that is
-        made anew by its name is another one."""
+        """The tables of the settings that the publication lacks: dropping a table takes it out, and
+        a table that is made anew by its name is another one."""
         found = await self._found() if self.own else None
         return sorted(frozenset(self._database.settings.tables) - found, key=str) if found else []
 
     async def untold(self) -> list[str]:
-        """The kinds of changes that it leaves out, since somebody has set it so."""
+        """The kinds of changes that the publication is set to leave out."""
         rows = await self._database.rows(
             "SELECT pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication "
             "WHERE pubname = %s",
@@ -168,7 +168,7 @@ class Publication:
         return frozenset(found) or frozenset({NOTHING})
 
     async def _there(self, wanted: frozenset[TableName]) -> frozenset[TableName]:
-        """Those of them that can be published now."""
+        """The tables of `wanted` that can be published now."""
         rows = await self._database.rows(
             "SELECT n.nspname, c.relname FROM pg_class c "
             "JOIN pg_namespace n ON n.oid = c.relnamespace "

@@ -1,7 +1,7 @@
 """The replication slot of a connector: what keeps the server's history for it.
 
-Invariant: whoever goes on from a position does so only where the slot still has everything behind
-it, of the same database system and history; whatever else it is, is a history that is lost.
+Invariant: a reader goes on from a position only where the slot still has everything behind it, of
+the same database system and history; anything else is a history that is lost.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Slot:
         self.own = own
 
     async def find(self, ask: Ask | None = None) -> SlotInfo | None:
-        """`ask`: at that connection's server, and not at whichever is reached otherwise."""
+        """`ask`: at that connection's server, and not at the one that is reached otherwise."""
         rows = await (ask or self._database.rows)(sql.SQL(_FIND).format(sql.Literal(self.name)))
         return _info(rows[0][0], rows[0][1]) if rows else None
 
@@ -112,8 +112,8 @@ class Slot:
         return f"process {rows[0][0]}, open since {rows[0][1]}" if rows else "another session"
 
     async def drop(self) -> None:
-        """Nothing where it isn't there. Raises psycopg's errors, also where somebody else goes on
-        reading it."""
+        """Nothing happens where there is no slot. Raises psycopg's errors, also where another
+        session goes on reading it."""
         await self.free()
         until = time.monotonic() + LEAVES_WITHIN_S
         while True:
@@ -169,7 +169,7 @@ class Slot:
             )
 
     def check(self, info: SlotInfo) -> None:
-        """Raises OriginRefused for one that is something else."""
+        """Raises OriginRefused for a slot of another kind."""
         if info.plugin != PLUGIN:
             raise OriginRefused(
                 f"the replication slot {self.name} is for {info.plugin or 'standbys'}, and not for "

@@ -134,7 +134,7 @@ class PostgresChangeStream:
                 continue
             if found:
                 events += found
-        # Whoever has more to read than it can take lets others have a turn.
+        # A stream with more to read than it can take lets others have a turn.
         await asyncio.sleep(0)
 
     async def _learn(self, needs: Needs) -> None:

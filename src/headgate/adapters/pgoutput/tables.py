@@ -125,7 +125,7 @@ class Tables:
         unread = set()
         for schema, table, size, is_read in rows:
             name = f"{schema}.{table}"
-            # Whoever takes a snapshot of one that was made anew has its changes told, too.
+            # A snapshot of a table that was made anew brings its changes along, too.
             if is_read or name in lacking or f"{schema}.{ALL_OF_SCHEMA}" in lacking:
                 sizes[name] = None if size < 0 else size
             else:

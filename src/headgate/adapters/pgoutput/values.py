@@ -75,7 +75,7 @@ def number(value: bytes) -> bytes:
 
 
 def jsonb(value: bytes) -> bytes:
-    """It is as PostgreSQL writes it, but for what nobody else could read."""
+    """The JSON as PostgreSQL writes it, or a text where no other reader could read it."""
     return value if len(value) <= PLAIN_NUMBER_MOST or _is_readable(value) else text(value)
 
 
@@ -191,7 +191,7 @@ class Converters:
         self._infos: dict[int, TypeInfo] = {}
 
     def unknown(self, oid: int) -> bool:
-        """Somebody has to say what type that is (`learn`) before it is asked for."""
+        """Whether the type has to be learnt (`learn`) before a value of it can be read."""
         return oid >= _OWN_UP_TO and oid not in self._infos
 
     def learn(self, oid: int, info: TypeInfo) -> None:

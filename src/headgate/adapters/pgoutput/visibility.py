@@ -2,7 +2,7 @@
 
 The stream tells a transaction when its commit is on disk, which is a moment before others see it,
 and longer where a standby has to have it, too. So rows that are read after a change was told may
-still lack it. Whoever reads rows has to know that they have all that was told before.
+still lack it. The reader of rows has to know that they have all that was told before.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Visible(msgspec.Struct, frozen=True):
         return whole < self.end and whole not in self.open
 
     def lacking(self, told: Iterable[int]) -> set[int]:
-        """Those of `told` that aren't in it."""
+        """The transactions of `told` that the snapshot doesn't have."""
         return {xid for xid in told if not self.has(xid)}
 
 

@@ -143,7 +143,7 @@ class HandingIn:
 
 
 async def answered(work: Awaitable[T]) -> T | errors.HeadgateError:
-    """What came of it, for whoever comes to look: an error, too."""
+    """What `work` returns, or the error it raises, for a caller that looks later."""
     try:
         return await work
     except errors.HeadgateError as error:

@@ -226,8 +226,8 @@ class Intake:
         return topic
 
     async def _pin(self, planned: ConnectorPlan, position: str) -> None:
-        """Every partition says where it stands before any of them takes a change. One that has
-        lost what it had, or begins anew behind that, says so: nobody knows what it lacks."""
+        """Every partition stores where it stands before any of them takes a change. One that has
+        lost its position, or begins anew behind it, gets a marker: it isn't known what it lacks."""
         lacking = planned.lacking(position, compares=self.connector.compares)
         bereft = lacking | self._bereft
         prefix = begin_marker(self.connector)

@@ -146,6 +146,6 @@ def _is_same(intake: Intake | Resting, connector: Connector, epoch: int) -> bool
 
 
 def _acts_on(connector: Connector) -> Connector:
-    """What a reader goes by: not what others only note about it. A snapshot that is wanted, or not
-    any more, comes with another epoch; one that goes is done."""
+    """The connector without what its reader doesn't go by. A snapshot that is wanted, or not any
+    more, comes with another epoch; one that disappears is done."""
     return replace(connector, begun=False, skipped=(), snapshots=())

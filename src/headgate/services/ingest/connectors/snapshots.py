@@ -38,8 +38,8 @@ NAMED = 5
 
 
 class Snapshots:
-    """Those of one connector, under one epoch. `begin` with each stream that is opened; `comparing`
-    knows the log."""
+    """The snapshots of one connector, under one epoch. `begin` with each stream that is opened;
+    `comparing` knows the log."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 class IntakeStanding:
-    """`report` is the newest; a new value each time, for whoever sends it."""
+    """`report` is the newest; a new value each time, so that it can be sent as it is."""
 
     def __init__(self, connector: Connector, epoch: int) -> None:
         self._has_heard = False
@@ -37,7 +37,7 @@ class IntakeStanding:
 
     def stands_at(self, planned: ConnectorPlan) -> None:
         """What is behind that is to be read. Where all partitions say how far they are, it has
-        begun: whoever reads it next is to know, also where this one gets no further."""
+        begun: the next reader is to know, also where this one gets no further."""
         begun = self.report.begun or not planned.unpinned()
         self.report = replace(self.report, position=of_stream(planned.resume), begun=begun)
 

@@ -24,7 +24,7 @@ async def stored_plan(
 async def present_plan(
     connector: Connector, partitions: Partitions, reader: LogReader
 ) -> ConnectorPlan:
-    """To look at: whoever reads may move on meanwhile. Raises UnknownTopic."""
+    """To look at: the connector's reader may move on meanwhile. Raises UnknownTopic."""
     topics = [partitions.topic(name) for name in connector.topics]
     return await stored_plan(connector, topics, reader)
 

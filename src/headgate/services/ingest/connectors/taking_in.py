@@ -84,7 +84,7 @@ class TakingIn:
         try:
             return await self._appends.take_in(request, target, mark, events, version=version)
         except errors.Fenced as error:
-            raise _ownerless(ref) from error  # somebody newer has it, and we shall hear who
+            raise _ownerless(ref) from error  # a newer owner has it, and we shall hear which
         finally:
             self._appends.leave(request)
 
