@@ -15,7 +15,7 @@ class Asked:
         self._answers: dict[int, asyncio.Future[Verdict | None]] = {}
 
     def ask(self, delivery: Delivery) -> asyncio.Future[Verdict | None]:
-        """What came of it, once somebody says so; None without a verdict."""
+        """The verdict on the delivery, once it is known; None without one."""
         answer: asyncio.Future[Verdict | None] = asyncio.get_running_loop().create_future()
         self._answers[id(delivery)] = answer
         return answer

@@ -18,7 +18,7 @@ MOVES_WITHIN_S = 10.0
 
 
 class Elders:
-    """Of what is parked for one gateway."""
+    """The older letters that those parked for one gateway wait for."""
 
     def __init__(self, gateway_id: str, store: LetterStore, holding: Holding) -> None:
         self._gateway_id = gateway_id

@@ -6,11 +6,11 @@ What is refused for good becomes a dead letter, or, where none are kept, stays a
 behind it.
 
 Invariant: no letter is sent before everything older is through, or the gateway has said that it
-keeps everybody's order (`GoOn`): then letters go page by page, and those that wait for somebody
-slow come again later. Up to a letter that is sent, all that the lane has set aside is written
-(`_Horizon`); and a letter of a former lane waits until this one has read the log up to it, because
-what that one had in memory is older, and nowhere else. Letters are changed only under the lane's
-fence.
+keeps the order of each subscriber (`GoOn`): then letters go page by page, and those that wait for a
+slow subscriber come again later. Up to a letter that is sent, all that the lane has set aside is
+written (`_Horizon`); and a letter of a former lane waits until this one has read the log up to it,
+because what that one had in memory is older, and nowhere else. Letters are changed only under the
+lane's fence.
 
 While all goes well, several pages are read at a time, sent one by one and removed together: letters
 come in hundreds per call of the store, and have to leave it as fast. Where few are left, the
@@ -154,7 +154,7 @@ class Redriving:
         for ref in step.refs:
             if ref not in fences:
                 self._horizons.pop(ref, None)
-                self._sending.drop(ref)  # its letters are somebody else's
+                self._sending.drop(ref)  # its letters are another lane's
         refs = [ref for ref in horizons if ref in fences]
         each = self._at_once.each(step)
         found = await self._store.parked(
@@ -173,13 +173,14 @@ class Redriving:
         went_well = not ripe or await self._send_pages(self._up_to_a_halt(ripe), step, fences)
         if went_well and self._letters.unwritten(self._gateway_id) <= FEW:
             few = {ref for ref in refs if counts[ref] < each} - step.after_seqs.keys()
-            # What comes may wait behind them in memory only where it is newer than all of them.
+            # New deliveries may wait behind them in memory only where they are newer than all of
+            # them.
             read = {ref for ref in few if newest.get(ref, 0) <= self._holding.read_seq(ref)}
             self._parked.nearly_drained(read, now_s=self._now_s())
 
     async def _send_pages(self, letters: Sequence[Letter], step: Redrive, fences: Fences) -> bool:
         """One after the other, for as long as each goes through as a whole; True when all did. Of
-        what is to come again one alone: somebody may have no room for it."""
+        records that are to come again one at a time: a subscriber may have no room for it."""
         pages, done = letter_pages.in_pages(letters, step.each), _Done()
         is_alone = any(letter.delivery.redelivery for letter in letters)
         whole = False
@@ -243,8 +244,8 @@ class Redriving:
     def _none_to_send(
         self, refs: AbstractSet[PartitionRef], found: AbstractSet[PartitionRef], step: Redrive
     ) -> None:
-        """Of `refs` there is nothing up to the horizon, which is that of this step. Of those with
-        an earlier one that says nothing: they are looked for again, up to the next."""
+        """Of `refs` there is nothing up to this step's horizon. For partitions with an earlier
+        horizon that says nothing: they are looked for again, up to the next."""
         empty = refs - found
         begun = {ref for ref in empty if step.after_seqs.get(ref)}
         self._parked.drained(empty - begun)
@@ -271,7 +272,7 @@ class Redriving:
         unwanted: list[Letter] = []
         for letter in letters:
             if (fence := fences.get(letter.ref)) is None:
-                continue  # somebody else's, meanwhile
+                continue  # another lane's, meanwhile
             wanted = self._holding.wanted(letter.delivery, self._gateway_id)
             if wanted is None:
                 unwanted.append(letter)
@@ -295,7 +296,8 @@ class Redriving:
         self._passed.difference_update(letter.id for letter in letters)
 
     def _left(self, unwanted: Sequence[Letter]) -> list[Letter]:
-        """Of those that nobody there wants any more: what no log brings to who comes back."""
+        """The letters that no subscription there wants any more, and that no log brings to a
+        subscriber that comes back."""
         return [one for one in unwanted if self._rules.is_left(one.delivery, "no_subscriber")]
 
     async def _bury_left(self, letters: Sequence[Letter], fences: Fences) -> None:

@@ -1,4 +1,4 @@
-"""Sends what an operator wants to be sent again, to everybody who is subscribed to it now.
+"""Sends letters that an operator wants to be sent again, to all who are subscribed now.
 
 Each letter is matched anew: subscriptions come and go, and change their ids, while it lies there.
 It leaves the store when every gateway that it is for has taken it; what nobody wants, or can read,
@@ -127,7 +127,7 @@ class Retrying:
                 return
 
     def _forget_taken(self, refs: Sequence[PartitionRef], seen: AbstractSet[int]) -> None:
-        """Of letters that are gone: of these partitions there are no others than those `seen`."""
+        """Forget letters that are gone: these partitions have no others than those `seen`."""
         held = self._holding.fences()
         self._taken = {
             (ref, id_, gateway_id): names
@@ -164,7 +164,7 @@ class Retrying:
     async def _send_to_all(
         self, letter: Letter, targets: dict[str, Delivery]
     ) -> list[Verdict | None]:
-        """The verdict of each gateway; those that have it already aren't asked again."""
+        """The verdict of each gateway; gateways that have the letter already aren't asked again."""
 
         async def send(gateway_id: str, delivery: Delivery) -> Verdict | None:
             names = frozenset(delivery.subscriptions)

@@ -5,7 +5,7 @@ on the strength of a letter only after the store has it. Gateways take turns, so
 what another one could not take. While the store is full, away, or slower than letters come,
 everything stays here, up to a bound at which nothing more is read of the partitions that they are
 of; it is tried again until it works, with fewer at a time: a store that is slow takes large letters
-one by one. Letters of a partition that somebody newer has are dropped: it writes its own.
+one by one. Letters of a partition that a newer lane has are dropped: that one writes its own.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class LetterWriter:
         return True
 
     async def all_written(self) -> None:
-        """Returns when everything added so far is on disk, for whomever."""
+        """Returns when everything added so far is on disk, for all gateways."""
         for gateway_id, mark in list(self._added.items()):
             await self.written(gateway_id, mark)
 

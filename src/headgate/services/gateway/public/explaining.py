@@ -1,10 +1,10 @@
-"""Says where a record is and why it did (not) reach somebody: /v1/explain.
+"""Says where a record is and why it did or did not reach subscribers: /v1/explain.
 
 The record and the topology are known here; the coordinator says who is subscribed, and asks lanes
 and gateways what they remember (model/account.py). Every answer passes `Sight`, the one place that
-decides what of it whoever asks may see. Invariants: nothing is consumed, moved or delivered by
-asking; a request waits for ASK_TIMEOUT_S at most, and computes in turns; where somebody can't be
-asked, the answer says what that leaves unknown.
+decides what of it the principal that asks may see. Invariants: nothing is consumed, moved or
+delivered by asking; a request waits for ASK_TIMEOUT_S at most, and computes in turns; where a node
+can't be asked, the answer says what that leaves unknown.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Explaining:
                 "GET",
                 "/v1/explain",
                 self._explain,
-                "Say where a record is, what became of it, and why somebody did (not) get it.",
+                "Say where a record is, what became of it, and why subscribers got it or not.",
                 response=Explanation,
                 parameters=tuple(Parameter(name, text) for name, text in PARAMETERS.items()),
             ),
@@ -77,7 +77,7 @@ class Explaining:
                 "POST",
                 "/v1/explain",
                 self._dry_run,
-                "Say who would get a document; nothing is produced or delivered.",
+                "Say which subscribers would get a document; nothing is produced or delivered.",
                 DryRun,
                 Explanation,
             ),
@@ -154,7 +154,7 @@ class Explaining:
         return topic
 
     async def _given(self, ref: PartitionRef, seq: int, sight: Sight) -> Given | None:
-        """What the log has there; None where that isn't for whoever asks to see."""
+        """What the log has there; None where the principal may not see it."""
         extent = await self._reader.extent(ref)
         why: RecordStatus = "missing"
         if seq > extent.head:

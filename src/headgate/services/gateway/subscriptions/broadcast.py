@@ -1,4 +1,4 @@
-"""Finds out who at this gateway wants a record that was sent to whom it may concern.
+"""Finds out which subscriptions at this gateway want a record that was broadcast.
 
 The gateway's own subscriptions are indexed as a lane's are; the index is built when the first such
 delivery comes, and brought up to date before each batch, so where nothing is broadcast it costs
@@ -87,13 +87,13 @@ class Looking:
             (one.topic, one.partition, one.seq, one.redelivery) for one in batch.deliveries
         }
         self.is_outdated = False
-        """Its sender has sent it again, so nobody waits for the answer to this one."""
+        """The lane has sent the batch again, so it doesn't wait for the answer to this one."""
         self._index = index
         self._pace = pace
         self._found: list[list[str]] = [[] for _ in batch.deliveries]
         """By the place in the batch, with nothing for what is no broadcast."""
         self._came: dict[str, Subscription] = {}
-        """Who is still to be asked, because they weren't here when the others were."""
+        """Subscriptions that are still to be asked, because they came after the others."""
         self._gone: set[str] = set()
 
     def came(self, subscription: Subscription) -> None:
@@ -110,8 +110,8 @@ class Looking:
         return is_of_its_sender and not self._records.isdisjoint(former._records)
 
     async def look(self) -> None:
-        """Ask who wants each delivery, and then those who came meanwhile, until nobody did; raises
-        NotNow when nobody waits for that any more."""
+        """Ask which subscriptions want each delivery, and then those that came meanwhile, until
+        none did; raises NotNow when no lane waits for the answer any more."""
         self._pace.begin()
         await self._ask(self._index, ())
         while self._came:
@@ -119,7 +119,8 @@ class Looking:
             await self._ask(MatchIndex.of(came.values()), came)
 
     async def _ask(self, index: MatchIndex, anew: Container[str]) -> None:
-        """What those said before who are asked `anew` doesn't count any more."""
+        """Ask the subscriptions of `index`; earlier answers of those that are asked `anew` don't
+        count any more."""
         for number, delivery in enumerate(self._deliveries):
             if delivery.broadcast:
                 before = [name for name in self._found[number] if name not in anew]
@@ -158,6 +159,6 @@ def _wanted_by(index: MatchIndex, delivery: Delivery) -> list[str]:
                 decode_document(delivery.document), delivery.key, delivery.collection
             )
         except UNDECODABLE:
-            document = None  # it matches whoever has no filter, as it does in a lane
+            document = None  # it matches subscriptions without a filter, as it does in a lane
     matched = index.match(record_of(delivery), document).by_gateway
     return [name for ids in matched.values() for name in ids]

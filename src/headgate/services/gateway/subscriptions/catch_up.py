@@ -66,7 +66,8 @@ class CatchUp:
         """Records that were read for subscribers, by all of them together."""
 
     def stop(self) -> None:
-        """Nothing more is read; whoever is behind goes on elsewhere, from its position."""
+        """Nothing more is read; a subscriber that is behind goes on elsewhere, from its
+        position."""
         self._stopped = True
 
     def wake(self, subscriber: LiveSubscription) -> None:

@@ -1,4 +1,4 @@
-"""One subscriber of this gateway: its feed, its filter, and whoever writes to its connection.
+"""One subscriber of this gateway: its feed, its filter, and the writer of its connection.
 
 Invariant: `ready` is called, synchronously, whenever there may be something new to take or the
 subscriber was closed; taking is up to the connection, at its own pace. What needn't wait is written
@@ -36,7 +36,7 @@ READ_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Totals:
-    """What this gateway reports of all its subscribers together, and what it remembers of them."""
+    """Sums over all subscribers of this gateway, for its reports."""
 
     evidence: GatewayEvidence = field(compare=False)
     depth: int = 0
@@ -44,7 +44,7 @@ class Totals:
     dropped: int = 0
     resyncs: Counter[str] = field(default_factory=Counter)
     emptied: asyncio.Event | None = None
-    """Set when nothing waits any more, where somebody wants to know."""
+    """Set when nothing waits any more, where a task waits for that."""
 
 
 def _nobody() -> None:
@@ -147,13 +147,13 @@ class LiveSubscription:
         self._count()
 
     def connect(self, ready: Callable[[], None], line: Line | None) -> None:
-        """Somebody takes what there is from now on; with a `line`, it may also be written to."""
+        """A connection takes items from now on; with a `line`, they may also be written to it."""
         self.ready = ready
         if self.closing is None:
             self._line = line
 
     def disconnect(self) -> None:
-        """Nobody takes anything any more, nor hears how it ends."""
+        """No connection takes items any more, nor hears how the subscription ends."""
         self.ready, self._line = _nobody, None
 
     def repartitioned(self, topic: Topic) -> None:
@@ -197,7 +197,7 @@ class LiveSubscription:
 
     @staticmethod
     def would_pass(run: Run, get: Find) -> bool:
-        """Whether each record would pass to somebody, as far as is known without doing it."""
+        """Whether each record would pass to a subscriber, as far as is known without doing it."""
         partition = run.partition
         for seq, names in zip(run.seqs, run.subscriptions, strict=True):
             for name in names:
@@ -247,12 +247,12 @@ class LiveSubscription:
         self._count()
 
     def may_see(self, delivery: Delivery) -> bool:
-        """Whether whatever restricts it, where anything does, shows it what it is sent again
-        without having been matched again."""
+        """Whether the subscriber may see a redelivery, which isn't matched again: a grant's filter
+        may forbid it."""
         return True
 
     def awaits(self, mark: Hashable) -> bool:
-        """Does this redelivery wait here, or is it in somebody's hands who has to say that it is
+        """Does this redelivery wait here, or has the subscriber got it, which has to say that it is
         processed? Should the connection end before, it was never delivered."""
         return self.feed.awaits(mark) or mark in self.unprocessed
 
@@ -261,8 +261,8 @@ class LiveSubscription:
         return self.paged is not None and self.paged.is_held(partition, from_seq)
 
     def covers(self, partition: int, seq: int) -> bool:
-        """Whether that place lies after this subscriber's start: it has it, or will read it. Not
-        where there is no such partition: it was that of a former topic of the same name."""
+        """Whether that place lies after this subscriber's start: it has had it, or will read it.
+        False where there is no such partition: it was one of a former topic of the same name."""
         return partition in self.starts and seq > self.starts[partition]
 
     def replayed(self, read: Read, through_seq: int, matches: list[tuple[int, bytes]]) -> None:

@@ -1,9 +1,9 @@
 """Up to where a subscriber that comes, or comes back, has to read the log: lanes bring the rest.
 
 Usually that is where the log ends. But one that has lost its history ends before what lanes have
-passed on, and they don't bring that again: who took its end for theirs would miss in silence what
-came after it. So it counts as far as it is settled; who reads it waits at its end until its owner
-has moved it on, and hears then what is lost (decide.delivery.lost_logs).
+passed on, and they don't bring that again: a subscriber that took its end for its own would miss in
+silence what came after it. So it counts as far as it is settled; its readers wait at its end until
+its owner has moved it on, and hears then what is lost (decide.delivery.lost_logs).
 
 Invariant: positions are looked at before the log, which only grows beside them. Where they can't be
 had in a moment the log alone counts, because nobody needs their store to subscribe.
@@ -32,7 +32,8 @@ Positions = Mapping[PartitionRef, Position]
 
 
 class LogEnds:
-    """`stored` reads all settled positions; those who want them at once share a look."""
+    """`stored` reads all settled positions; callers that want them at the same time share a
+    look."""
 
     def __init__(
         self, reader: LogReader, stored: Callable[[], Awaitable[Positions]], crew: Crew
@@ -53,7 +54,7 @@ class LogEnds:
         return {number: extent.head for number, extent in (await self.extents(topic)).items()}
 
     async def to_be_read(self, topic: Topic) -> dict[int, int]:
-        """Up to where each partition has to be read by whoever is behind."""
+        """Up to where subscribers that are behind have to read each partition."""
         settled = await self._settled()
         return {
             number: max(head, settled.get(PartitionRef(topic.name, number), 0))

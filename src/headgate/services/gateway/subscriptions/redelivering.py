@@ -1,10 +1,10 @@
 """Takes what an operator wants delivered again: a partition that was reset, dead letters.
 
 Invariant: everybody it is for gets it once, as far as it is remembered who has had it, in the order
-in which lanes send. Whoever has room takes it; for the others it is put off, with all that follows
-of its partition in the batch, whatever it is (`Round`): the lane sends that again, before anything
-newer. So one that doesn't read holds nobody but itself. Only while there is too much to remember,
-it goes to nobody yet.
+in which lanes send. Subscribers with room take it; for the others it is put off, with all that
+follows of its partition in the batch, whatever it is (`Round`): the lane sends that again, before
+anything newer. So one that doesn't read holds nobody but itself. Only while there is too much to
+remember, it goes to nobody yet.
 
 What is parked comes page by page (`Delivery.from_seq`): then it is known of each subscriber by
 itself how far it is (decide/feed/paged.py), it is left out of all pages behind what was put off for
@@ -40,9 +40,9 @@ from headgate.services.gateway.wire import shared_part
 
 @dataclass(slots=True)
 class Round:
-    """What became of a batch so far: who got something of it, who `had` which record (by partition
-    and seq) before, what was the first that was put off for whom in which partition, and which
-    pages it has, each with its first and last seq."""
+    """What became of a batch so far: the subscriptions that got something of it, those that `had` a
+    record (by partition and seq) before, the first record that was put off for a subscription in a
+    partition, and its pages, each with its first and last seq."""
 
     now_s: float
     touched: dict[str, LiveSubscription] = field(default_factory=dict)
@@ -65,7 +65,8 @@ class Round:
 
 @dataclass(slots=True)
 class _Behind:
-    """Those for whom something of a partition was put off, and how far its pages went."""
+    """The subscriptions for which something of a partition was put off, and how far its pages
+    went."""
 
     reached_seq: int = 0
     names: set[str] = field(default_factory=set)
@@ -165,7 +166,7 @@ class Redelivering:
 
 
 class _Messages:
-    """What one delivery is to whom, each made once."""
+    """The messages that one delivery makes, one for each kind of subscriber, each made once."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
@@ -185,7 +186,7 @@ def _takers(
     messages: _Messages,
     round_: Round,
 ) -> list[LiveSubscription]:
-    """Those who have room, which is that of all: what one takes isn't there for the next. Room
+    """The subscriptions with room, which they share: what one takes isn't there for the next. Room
     that appears within a batch is for what was put off before."""
     takers: list[LiveSubscription] = []
     taken_bytes = 0

@@ -20,7 +20,7 @@ from headgate.services.gateway.control import Control
 from headgate.tasks import Crew
 
 CHUNK = 2_000
-"""Subscriptions per message: few messages for many, and no pause for anybody who reads one."""
+"""Subscriptions per message: few messages for many, and each of them quickly read."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Waiter:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What an answer of the coordinator means to those who are subscribed."""
+    """What an answer of the coordinator means to the subscribers."""
 
     refused: Mapping[str, errors.HeadgateError] = field(default_factory=dict)
     """Subscriptions that were fine before and are refused now; nobody waits for them."""
@@ -108,7 +108,7 @@ class Registering:
 
     async def register_all(self, *, forgotten: bool) -> int:
         """Register everything anew, and return how much that is; what an earlier coordinator said
-        no longer counts. `forgotten`: somebody wants to know when it is adopted again."""
+        no longer counts. `forgotten`: a caller wants to know when it is adopted again."""
         self._floor = 0
         self._requests.clear()
         for waiter in self._waiters.values():
@@ -162,7 +162,8 @@ class Registering:
         return News(are_back=self._settle())
 
     def _settle(self) -> bool:
-        """Tell whoever waits for what is adopted; returns whether everything is so again."""
+        """Tell the callers that wait for what is adopted; returns whether everything is adopted
+        again."""
         for waiter in self._waiters.values():
             adopted = waiter.revision is not None and waiter.revision <= self._floor
             if adopted and not waiter.adopted.done():

@@ -35,7 +35,7 @@ SUBSCRIBE_PARAMETERS = (
         "first seq wanted.",
     ),
     Parameter("priority", "high, normal (default) or low: what happens when you are too slow."),
-    Parameter("tenant", "Whom the subscription counts for, where tenants have quotas."),
+    Parameter("tenant", "The tenant that the subscription counts for, where tenants have quotas."),
     Parameter("id", "What you call yourself, where subscribers are placed by that; keep it."),
     Parameter("unreachable", "Gateways, by commas, that you were sent to and couldn't reach."),
     Parameter("v", "The version of the protocol: 1."),

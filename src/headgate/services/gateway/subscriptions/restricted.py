@@ -1,4 +1,4 @@
-"""A subscriber to whom a grant's filter applies.
+"""A subscriber under a grant's filter.
 
 The filter is part of what it subscribed with, so nothing that the filter excludes is ever matched
 for it. What is left to do here: a record that has left what it watches is told, with everything,

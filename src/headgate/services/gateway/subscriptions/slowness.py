@@ -14,7 +14,7 @@ from headgate.services.gateway.subscriptions.live import LiveSubscription
 
 
 def slowest_of(subscribers: Iterable[LiveSubscription]) -> tuple[SlowSubscriber, ...]:
-    """Those for whom something waits, or the log is read; the slowest first."""
+    """The subscriptions for which something waits, or the log is read; the slowest first."""
     behind = [
         SlowSubscriber(one.id, one.topic, one.waiting, one.catching_up is not None)
         for one in subscribers
@@ -24,5 +24,5 @@ def slowest_of(subscribers: Iterable[LiveSubscription]) -> tuple[SlowSubscriber,
 
 
 def _slowness(one: SlowSubscriber) -> tuple[bool, int]:
-    """Whoever reads the log has fallen behind further than a queue is long."""
+    """One that reads the log has fallen behind further than a queue is long."""
     return one.catching_up, one.waiting

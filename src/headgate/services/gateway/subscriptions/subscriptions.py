@@ -69,11 +69,11 @@ class SlowPolicies:
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """What somebody wants to hear about; without a `name` the subscription is called by its id.
+    """What a client wants to hear about; without a `name` the subscription is called by its id.
 
     With a `shard` it is one target of the consumer group `group`: never left behind, however slow.
-    `subscriber` is the id of who asks, where subscribers are placed by that; `principal` is who
-    that is, where anybody has to say so, and `party` whom it counts for.
+    `subscriber` is the client's id, where subscribers are placed by that; `principal` is the
+    client's, where clients need a credential, and `party` the name that it counts for.
     """
 
     topic: str
@@ -106,7 +106,7 @@ class Bounds:
     topic_grace_s: float = 1.0
     """How long a topic that was just created may take to become known here."""
     each: Most = field(default_factory=Most)
-    """What one principal, or one address, may have."""
+    """How much one principal, or one address, may have."""
     noticed_s: float = 8.0
     """After so long without a word of the coordinator, which is less than what it takes to forget a
     gateway, our subscriptions may have ended."""
@@ -143,7 +143,7 @@ class Subscriptions:
         self._machine = machine
         self._table: dict[str, LiveSubscription] = {}
         self._counted: dict[str, GiveBack] = {}
-        """By id, what ends it for whoever it counts for."""
+        """By id, what stops counting it for its principal."""
         self._stopping = False
         self._returning: asyncio.Task[None] | None = None
         self._times_forgotten = 0
@@ -282,7 +282,7 @@ class Subscriptions:
             # By now it may have more partitions, which lanes have read without this subscription.
             topic = self._control.topology.topic(topic.name) or topic
             ends = self._ends
-            # Whoever begins now isn't owed what is settled.
+            # A subscriber that begins now isn't owed what is settled.
             read_to = await (ends.heads(topic) if begins_now else ends.to_be_read(topic))
         self._metrics.adoption_wait.observe(self._machine.monotonic_s() - asked_s)
         if subscriber.closing is not None:
@@ -314,7 +314,8 @@ class Subscriptions:
             await self._registering.unregister(*ended)
 
     def stop_intake(self) -> None:
-        """Nobody may come any more, and nothing is read for anybody; what waits is still sent."""
+        """No subscriber may come any more, and nothing is read for them; waiting items are still
+        sent."""
         self._stopping = True
         self.catch_up.stop()
 
@@ -346,9 +347,9 @@ class Subscriptions:
             subscriber.repartitioned(topic)
 
     def heed_silence(self) -> None:
-        """Where the coordinator may have given us up, lanes that hear it go on without those who
-        are here, and one that doesn't delivers what comes behind that in other partitions. While
-        somebody knows that all was well, that is where former versions end."""
+        """Where the coordinator may have given us up, lanes that hear it go on without our
+        subscribers, and a lane that doesn't hear it delivers what comes behind that in other
+        partitions. While somebody knows that all was well, that is where former versions end."""
         if self.are_known:
             self._is_alert = False
         elif not self._is_alert:
@@ -395,7 +396,7 @@ class Subscriptions:
                 if waiting:
                     await asyncio.sleep(AIM_RETRY_S)
         except Exception:
-            # Whoever comes again is better off than whoever is held for ever.
+            # A subscriber that comes again is better off than one that is held for ever.
             for subscriber in self._forgotten.values():
                 subscriber.close(errors.NotNow("this subscription failed here; subscribe again"))
             self._forgotten.clear()
@@ -437,8 +438,8 @@ class Subscriptions:
             )
 
     async def topic(self, name: str, principal: Principal | None = None) -> Topic:
-        """Raises UnknownTopic once it was waited for a moment, which names no topic that whoever
-        asks may not know of."""
+        """Raises UnknownTopic once it was waited for a moment, which names no topic that the
+        principal may not know of."""
         return await self._control.topic(
             name,
             grace_s=self._bounds.topic_grace_s,
@@ -489,7 +490,7 @@ def _deleted_topic(name: str) -> errors.UnknownTopic:
 
 
 def _new_id(subscriber_id: str, machine: Machine) -> str:
-    """Never that of another subscription, of whomever and whenever: a connection that is lost and
+    """Never that of any other subscription, present or past: a connection that is lost and
     one that takes its place must not be confused."""
     if not subscriber_id:
         return machine.token(12)
