@@ -1,4 +1,4 @@
-"""What of an explanation somebody may see: the one place that every answer goes through.
+"""What of an explanation a principal may see: the one place that every answer goes through.
 
 Invariant: what isn't shown leaves no trace in the answer: no name, no filter, no reason, no sum,
 and no sentence that is different because of it.
@@ -33,17 +33,17 @@ class Sight(Protocol):
         """Whether they may see the letters of that record; None: nobody knows what it was."""
 
     def unseen(self, topic: str) -> bool:
-        """Whether they may be told what became of a record of the topic that nobody can look at any
-        more: not where a filter might have hidden it from them."""
+        """Whether the principal may be told what became of a record of the topic that can't be
+        looked at any more: not where a filter might have hidden it."""
 
     @property
     def system(self) -> bool:
-        """Whether they may see who is subscribed, and how nodes fare. Without that, nobody is asked
-        for them: they are told of the record, and what a filter makes of it."""
+        """Whether the principal may see subscribers, and how nodes fare. Without that, no node is
+        asked: the answer has the record, and what a filter makes of it."""
 
 
 class Everything:
-    """Nobody has said who they are, and nobody is asked to."""
+    """Where callers need no credential, every answer is shown whole."""
 
     system = True
 

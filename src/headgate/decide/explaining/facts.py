@@ -139,7 +139,7 @@ class Facts:
 
     @property
     def settled(self) -> int:
-        """Up to where everything is, as far as anybody says."""
+        """Up to where the partition is settled, as far as the nodes say."""
         partition = None if self.account is None else self.account.partition
         known = 0 if partition is None else partition.settled
         return known if self.lane is None else max(known, self.lane.settled)

@@ -1,4 +1,4 @@
-"""The record that somebody asks about: what the log has in its place, or a document that isn't
+"""The record that a request asks about: what the log has in its place, or a document that isn't
 produced."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What became of a record as a whole: where it is on its way, and as what it is settled.
 
-Like verdicts.py for one subscription. Invariant: `unmatched` is said only where nobody who could
-have had it is missing and all of them remember that time; else nobody knows any more.
+Like verdicts.py for one subscription. Invariant: `unmatched` is said only where no node that could
+have had it is missing and all of them remember that time; else it isn't known any more.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from headgate.model.explain_api import RecordOutcome, RecordStatus
 def outcome_of(
     facts: Facts, *, is_marker: bool, wanted: int
 ) -> tuple[RecordStatus, RecordOutcome, str]:
-    """Of a record that is in the log; `wanted`: how many of those who are subscribed now want
-    it."""
+    """Of a record that is in the log; `wanted`: how many of the present subscriptions want it."""
     where = f"{facts.ref}:{facts.seq}"
     if not facts.is_settled:
         lane = facts.lane

@@ -36,8 +36,8 @@ Show = Literal["all", "matching"]
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Whom it is about: one `subscription`, a filter that nobody need be subscribed with, or
-    everybody, of whom so many are shown."""
+    """What the request asks about: one `subscription`, a filter that no subscription need have, or
+    all subscriptions, of which so many are shown."""
 
     subscription: str | None = None
     where: str | None = None

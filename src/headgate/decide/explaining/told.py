@@ -46,9 +46,10 @@ NOT_YOURS = "what became of it, and who is subscribed, is for those who are gran
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Who is shown, of so many that were asked about the record; `more`: there are others, or were
-    not asked. `groups` are those of the topic. `error`: why nobody could be asked. `are_known`: the
-    coordinator has heard of everybody who is subscribed; it hasn't right after it began to lead."""
+    """The subscriptions to show, of so many that were asked about the record; `more`: there are
+    others, or were not asked. `groups` are those of the topic. `error`: why nobody could be asked.
+    `are_known`: the coordinator has heard of everybody who is subscribed; it hasn't right after it
+    began to lead."""
 
     subscriptions: Sequence[Subscription] = ()
     examined: int = 0
@@ -103,7 +104,7 @@ def _with_system(
     facts: Facts,
     chosen: Chosen,
 ) -> Explanation:
-    """With what only those see who may see how nodes fare."""
+    """The answer with what a principal only sees if it may see how nodes fare."""
     groups = [explained_group(group, given, facts) for group in chosen.groups]
     if given.is_dry_run:
         notes = [chosen.error] if chosen.error else []
@@ -223,7 +224,7 @@ def _nobodys(given: Given, where: str) -> ExplainedSubscription:
 
 
 def _former(subscription_id: str, facts: Facts) -> ExplainedSubscription:
-    """One that nobody has registered: it has ended, or there never was one."""
+    """A subscription that isn't registered: it has ended, or there never was one."""
     gateway, ended = facts.ended(subscription_id)
     tried = facts.attempts_for(subscription_id)
     if ended is None and not tried:

@@ -2,7 +2,8 @@
 
 What decides is asked in the order in which it decided: does the record concern it, did it begin
 before it, was something left out for it, does it have the record, is it on its way, was it given
-up. Invariant: nothing is claimed that nobody said; where it isn't known any more, that is said.
+up. Invariant: nothing is claimed that no node has said; where it isn't known any more, that is
+said.
 """
 
 from __future__ import annotations
@@ -206,8 +207,8 @@ def _passed(subscription: Subscription, standing: Whereabouts, facts: Facts) -> 
 
 
 def _missed(subscription: Subscription, standing: Whereabouts, facts: Facts) -> Told | None:
-    """Whether it never had it, though its position is beyond it: what was a dead letter, or was
-    gone past by an operator, holds nothing up."""
+    """Whether the subscription never had the record, though its position is beyond it: a dead
+    letter, or a record that an operator went past, holds nothing up."""
     if subscription.shard is not None:
         return None
     ending = facts.ending_for(subscription.id)
@@ -283,7 +284,7 @@ def _unread(facts: Facts) -> Told:
 
 
 def unread_why(facts: Facts) -> str:
-    """Why no lane has read the record, as far as anybody says."""
+    """Why no lane has read the record, as far as the nodes say."""
     lane = facts.lane
     partition = None if facts.account is None else facts.account.partition
     if lane is not None:
@@ -303,7 +304,7 @@ def unread_why(facts: Facts) -> str:
 
 def _on_the_way(gateway: str, facts: Facts) -> Told:
     lane = facts.lane
-    assert lane is not None, "somebody has read it"
+    assert lane is not None, "a lane has read it"
     ways = [way for way in lane.ways if way.gateway == gateway]
     why = f"a lane has read it, and {gateway} hasn't answered for it yet"
     if not ways:
