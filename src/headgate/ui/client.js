@@ -449,7 +449,7 @@ export class Headgate {
     this.#mayBeOver();
   }
 
-  /** Whoever subscribes again at once finds the connection open. */
+  /** A page that subscribes again at once finds the connection open. */
   #mayBeOver() {
     queueMicrotask(() => {
       if (this.#subscriptions.size) this.#mayBeLive();
@@ -558,7 +558,7 @@ function conversation(url, { signal, opened, heard }) {
       clearTimeout(timer);
       timer = setTimeout(otherwise, within);
     };
-    /** Whoever is quiet for long is asked, and then given up. */
+    /** A gateway that is quiet for long is asked, and then given up. */
     const listen = () =>
       expect(QUIET_MS, () => {
         say({ type: "ping" });

@@ -1,7 +1,6 @@
 // The one line to the gateway: keeps the overview up to date, says when it can't, and tries again.
 // Runs in a worker that all tabs share, or in a tab where there are no such workers.
-//
-// Told to whoever listens, one after the other:
+// Told to the listeners, one after the other:
 //   {fields}        what is new of the overview (all of it at first)
 //   {link}          {connected, since, why, status}: whether there is a line; `why` is a sentence,
 //                   `status` that of the gateway's answer, where it refused

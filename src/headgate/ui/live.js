@@ -31,7 +31,7 @@ class Live extends EventTarget {
     this.#say("hurry");
   }
 
-  /** Begin anew, as whoever is logged in now. */
+  /** Begin anew, as the principal that is logged in now. */
   again() {
     this.#say("again");
   }

@@ -1,5 +1,5 @@
 /**
- * The demo's page. What moves on the map comes through /client.js, as to anybody's page; the books
+ * The demo's page. What moves on the map comes through /client.js, as to any page; the books
  * and the buttons are the demo's, which is asked at an address of its own: so they are there while
  * the gateway isn't.
  */

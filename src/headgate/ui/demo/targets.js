@@ -1,4 +1,4 @@
-/** To whom of a consumer group an aircraft belongs: by the hash of its key, as Headgate does it. */
+/** Which consumer of a group gets an aircraft: by the hash of its key, as Headgate does it. */
 
 const OFFSET = 0xcbf29ce484222325n;
 const PRIME = 0x100000001b3n;

@@ -54,7 +54,7 @@ export async function confirmed({ title, preview, action, danger = false, act, f
   let isStopped = false;
   let isDone = false;
   cancel.addEventListener("click", () => {
-    // Whoever stops it wants to see how far it came.
+    // The user who stops it wants to see how far it came.
     if (isActing) isStopped = cancel.disabled = true;
     else dialog.close();
   });
