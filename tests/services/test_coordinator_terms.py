@@ -11,8 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from headgate.adapters.control_stream import ServerStream
 from headgate.adapters.memory.log_reader import MemoryLogReader
-from headgate.decide.coordination.effects import Effect, Persist
+from headgate.decide.coordination.effects import Effect, Persist, Send
 from headgate.decide.coordination.invariants import Contradiction, check
 from headgate.decide.coordination.views.status import describe_topic
 from headgate.decide.lane.checkpoints import Reset
@@ -25,7 +26,7 @@ from headgate.model.stored import StoredReset, StoredState
 from headgate.model.subscription import Subscription
 from headgate.model.topology import Topic
 from tests.decide.coordination.faults import Fault
-from tests.services.term_doubles import FailingTerm, Stage
+from tests.services.term_doubles import Call, FailingTerm, Stage
 from tests.virtual_time import run_virtual
 
 FLIGHTS = PartitionRef("flights", 0)
@@ -331,6 +332,25 @@ def test_news_that_cannot_be_taken_in_end_the_term_too() -> None:
         with pytest.raises(Fault):
             await asyncio.wait_for(term.over(), 10)
         assert term.ended_by == hello("client", "client-1")
+
+    on_stage(play)
+
+
+def test_what_cannot_be_told_ends_the_term_and_holds_nobody() -> None:
+    class Unsayable(ServerStream):
+        def send(self, message: from_coordinator.FromCoordinator) -> None:
+            raise OverflowError("nobody thought of such a number")
+
+    async def play(stage: Stage, term: FailingTerm) -> None:
+        told: list[Effect] = [Send(7, from_coordinator.AllRead())]
+        stage.streams[7] = Unsayable(Call())
+        for decide in (lambda _: told, term.cluster.tick, term.cluster.rebalance):
+            with pytest.raises(NotNow):
+                await asyncio.wait_for(term.apply(decide), ANSWER_S)
+        with pytest.raises(NotNow):
+            await asyncio.wait_for(term.until(lambda: False, timeout_s=60), ANSWER_S)
+        with pytest.raises(OverflowError):
+            await term.over()
 
     on_stage(play)
 

@@ -252,17 +252,18 @@ class Term:
         as nearly everything, needs no task of its own. Returns what has to be waited for, if that
         is more: nobody else decides until it is carried out."""
         await self._lock.acquire()  # at once: nobody has it
-        effects: list[Effect] = []
+        left: list[Effect] = []
         try:
             effects = _unless_refused(self._decided(decide, by))
             if all(isinstance(effect, Send | EndSession) for effect in effects):
                 with self._or_over():
                     self._tell(effects)
-                effects = []
+            else:
+                left = effects
         finally:
-            if not effects:
+            if not left:
                 self._lock.release()
-        return effects
+        return left
 
     def _finished(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begun, and brought to its end before that of the term, if it doesn't take too long."""
