@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -31,3 +33,21 @@ def test_every_value_of_the_model_is_frozen() -> None:
     found = list(classes())
     assert len(found) > 50
     assert [one.__qualname__ for one in found if not is_frozen(one)] == []
+
+
+def assigned_later(tree: ast.Module) -> Iterator[str]:
+    """Attributes of `self` that are assigned once it is made, whatever kind of class it is."""
+    for method in ast.walk(tree):
+        if not isinstance(method, ast.FunctionDef) or method.name == "__init__":
+            continue
+        for node in ast.walk(method):
+            match node:
+                case ast.Attribute(ast.Name("self"), attribute, ast.Store() | ast.Del()):
+                    yield f"{method.name}: {attribute}"
+
+
+def test_no_field_of_the_model_is_assigned_anew() -> None:
+    files = Path(headgate.model.__path__[0]).rglob("*.py")
+    found = {file.name: list(assigned_later(ast.parse(file.read_text()))) for file in files}
+    assert len(found) > 20
+    assert {name: places for name, places in found.items() if places} == {}
