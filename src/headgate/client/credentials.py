@@ -86,8 +86,8 @@ class Credentials:
         return token
 
     async def _returned(self, ask: Callable[[], object]) -> object:
-        """What `ask` returns or raises, which may block. While a call is at work that somebody was
-        tired of waiting for, there is no other one: who asks next gets what comes of it."""
+        """What `ask` returns or raises, which may block. While a call is at work whose caller has
+        stopped waiting, no other one begins: the next caller gets its outcome."""
         if self._at_work is None:
             work = partial(copy_context().run, _outcome, ask)
             self._at_work = self._crew.start("asking", self._machine.offload(work))

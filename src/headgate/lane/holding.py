@@ -1,9 +1,9 @@
-"""What a lane holds at the moment: its partitions, the gateways it knows, who is subscribed.
+"""What a lane holds at the moment: its partitions, the gateways it knows, the subscriptions.
 
 A passive value, in which the code that delivers, reads or sends letters looks things up each time,
-because they may be others the next moment. Each part of it has one owner, who changes it between
-two awaits: which partitions there are the lane's grip (positions/grip.py), what is around it
-`Surroundings`, who is subscribed `Adopted`.
+because they may be others the next moment. Each part of it has one owner, which changes it between
+two awaits: the lane's grip the partitions (positions/grip.py), `Surroundings` the gateways and the
+topology, `Adopted` the subscriptions.
 """
 
 from __future__ import annotations

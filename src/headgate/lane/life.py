@@ -1,8 +1,8 @@
-"""The life of a lane, as three tables that go side by side: what it holds, its window, and what the
-coordinator knows of it. docs/states.md draws them.
+"""The life of a lane, as three tables that go side by side: its partitions, its window, and what
+the coordinator knows of it. docs/states.md draws them.
 
-A lane ends by what it holds: its window may be over long before, and it goes on until newer lanes
-have all it had.
+A lane ends when it has no partitions: its window may be over long before, and it goes on until
+newer lanes have all it had.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Outline(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What has to be known of a batch of ordinary records of one topic to settle it: where each of
-    them is from, and for whom it is."""
+    """The part of a batch of ordinary records of one topic that is needed to settle it: the place
+    of each record, and its subscriptions."""
 
     gateway_id: str
     window: int

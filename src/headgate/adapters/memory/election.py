@@ -25,7 +25,8 @@ PAUSE_S: Final = 0.2
 
 
 class MemoryLeases:
-    """Who leads, until when, by the clock `now_s`; while it `is_away` it answers nobody."""
+    """The leader, and until when it leads, by the clock `now_s`; while it `is_away` it answers
+    nobody."""
 
     def __init__(self, ttl_s: float, now_s: Callable[[], float]) -> None:
         self.ttl_s = ttl_s

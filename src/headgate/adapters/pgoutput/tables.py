@@ -208,9 +208,9 @@ class Tables:
     async def _seeing_all(
         self, connection: Connection, table: sql.Identifier
     ) -> AsyncIterator[None]:
-        """A transaction in which all is there that the stream had told when this was called. It has
-        the table before it sees any of it: to who saw it before, a table that somebody rewrites
-        (ALTER TABLE) is empty afterwards."""
+        """A transaction in which all is there that the stream had told when this was called. It
+        locks the table before it sees any of it: to a transaction that saw it before, a table that
+        is rewritten (ALTER TABLE) is empty afterwards."""
         lock = sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(table)
         told = frozenset(self._decoding.told or ())
         deadline = asyncio.get_running_loop().time() + WAIT_S

@@ -29,8 +29,8 @@ class _Turn:
 
 
 class Turns:
-    """Those that are about to get room, and may have to wait for it more than once. What one of
-    them costs depends on its own lines, not on how many others there are."""
+    """Calls that are about to get room, and may have to wait for it more than once. The cost of a
+    call depends on its own lines, not on how many other calls there are."""
 
     def __init__(self) -> None:
         self._queues: dict[Line, list[_Turn]] = {}

@@ -5,8 +5,8 @@ the moment is sent again, and holds what is behind it; where the gateway wants o
 later, their partitions wait by themselves, and the others go on. What can't be sent is set aside,
 to be parked (the gateway doesn't answer, is too far behind, or kept it waiting for too long) or as
 a dead letter (it is refused for good, or of low priority while the gateway is behind). From then on
-everything newer of that partition is set aside too, until the parked letters are through: what is
-to be said of those is said to `parked`.
+everything newer of that partition is set aside too, until the parked letters are through, which
+`parked` keeps track of.
 
 Where no dead letters are kept, a record that is refused for good is parked instead, and its
 partition halts: its letters are sent one at a time, so that nothing passes the one that is refused,
@@ -17,7 +17,7 @@ how each of them ended.
 
 Invariants: a delivery that was put leaves in exactly one way per part: with a verdict, aside, or
 because its partition was dropped. Per partition nothing is sent while something older is parked or
-waits. What is set aside is in the answer to whatever led to it, and nowhere kept.
+waits. What is set aside is returned by the call that led to it, and kept nowhere.
 """
 
 from __future__ import annotations
@@ -291,10 +291,11 @@ class Outbound:
         jitter: float = 1.0,
         unsent: int = 0,
     ) -> Sequence[Aside]:
-        """The gateway took the batch apart. What it wants later is one attempt: of the whole batch
-        where it took nothing, else of each partition. What it refuses for good is set aside, and
-        what may not be tried any more. The caller settles the others. So many were `unsent`,
-        because nobody there wants them any more: they say nothing of the gateway."""
+        """The gateway took the batch apart. Deliveries that it wants later count as one attempt: of
+        the whole batch where it took nothing, else of each partition. Those that it refuses for
+        good are set aside, and so are those after their last attempt. The caller settles the
+        others. So many were `unsent`, because no subscription there wants them any more: they say
+        nothing of the gateway."""
         batch = self._backlog.arrived()
         self._arrived(len(batch) - unsent, fill, now_s)
         again, asides = list[Waiting](), list[Aside]()

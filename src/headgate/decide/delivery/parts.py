@@ -37,9 +37,9 @@ def for_nobody_else(delivery: Delivery) -> Delivery:
 
 
 def joined(one: Delivery, other: Delivery) -> Delivery:
-    """Two deliveries of one record to one gateway as one, for whom either of them is.
+    """Two deliveries of one record to one gateway as one, for the subscriptions of both.
 
-    `other` is the newer one: what it says of a subscription counts, but for `since`, of which the
+    `other` is the newer one: its word on a subscription counts, but for `since`, of which the
     larger one makes the gateway look into the log. Two gaps that end at one place are the longer; a
     gap covers a record that it ends with, not the other way round.
     """

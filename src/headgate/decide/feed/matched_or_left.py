@@ -1,4 +1,4 @@
-"""What a change means to those who watch: it matches, it has left what they watch, or neither.
+"""What a change means to a subscription: it matches, it has left the filter, or neither.
 
 Where a source gives the state before a change, a record that matched then and doesn't now is
 delivered as `left`, so that a subscriber that keeps a copy can remove it. Where records are deleted

@@ -1,13 +1,14 @@
-"""Who has had which redelivery. One that is for several subscriptions goes to those who have room
-and is put off for the others; when it comes again, those who have had it are left out.
+"""Which subscriptions have had which redelivery. One that is for several goes to those with room
+and is put off for the others; when it comes again, those that have had it are left out.
 
-Invariant: who has had what was put off is remembered until it comes again, for `ttl_s` at most:
-were it forgotten before, they would get it again, behind newer ones. So of that there is no more
-than `capacity`, or a single one, and `put_off` refuses what is too much; but not that the last ones
-get what is remembered already, because then it is done, and makes room: of a full memory nothing
-else would. What all have had is remembered in the room beside it, in case it comes twice by
-accident. Never more than `capacity` together, those last ones aside: redeliveries, and the
-subscriptions that have had them. Time is an argument; it must never go backwards.
+Invariant: of a redelivery that was put off it is remembered which subscriptions have had it until
+it comes again, for `ttl_s` at most: forgotten before, they would get it again, behind newer ones.
+So `put_off` refuses a further redelivery where the memory would exceed `capacity`, but for a single
+one; it doesn't refuse the last subscriptions of one that is remembered already, because that one is
+done then, and makes room. A redelivery that all have had is remembered in the room beside it, in
+case it comes twice by accident. Never more than `capacity` together, those last subscriptions
+aside: redeliveries, and the subscriptions that have had them. Time is an argument; it must never go
+backwards.
 """
 
 from __future__ import annotations

@@ -113,10 +113,11 @@ def parse_positions(text: str, parameter: str) -> dict[int, int]:
 
 def since_then(start: Start, topic: Topic, stretches: Mapping[int, Stretch]) -> Start:
     """`start` with those partitions that came to the topic after its positions were saved, which
-    can't name them: they begin with their first record. So do those that are yet to come: somebody
-    may write to them before it is known here that they are there. Of one that is entirely new that
-    is 1, though the log may not have it any more (`gaps`): what a former topic of this name had
-    can't be told from what it has lost, and to be told too much is better than to miss something.
+    can't name them: they begin with their first record. So do those that are yet to come: a
+    producer may write to them before they are known here. The first record of an entirely new
+    partition is 1, though the log may not have it any more (`gaps`): what a former topic of this
+    name had can't be told from what was lost, and to be told too much is better than to miss
+    something.
 
     A partition that isn't there, and of which nothing was seen, was once to come: the repartition
     was given up, or this gateway hasn't heard of it yet. Should it come, it begins like the others.

@@ -1,4 +1,5 @@
-"""Who may move the position of a partition: the one rule that every checkpoint store applies.
+"""Which holder may move the position of a partition: the one rule that every checkpoint store
+applies.
 
 Invariant: what these functions return has a fence that is at least the one stored, of another
 claimant only where it is higher, or none had said who it is; and, but for what an operator wants
@@ -119,7 +120,7 @@ def claimed(
 
 
 def held_under(fence: Fence) -> dict[str, int | str]:
-    """What of a checkpoint says who holds it."""
+    """The fields of a checkpoint that name its holder."""
     return {name: getattr(fence, name) for name in Fence.__struct_fields__}
 
 

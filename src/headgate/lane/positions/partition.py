@@ -1,4 +1,4 @@
-"""One source partition as a lane holds it: what was read of it, what is unsettled, what is saved.
+"""One source partition as a lane holds it: how far it is read, settled and saved.
 
 Other code looks at its state, and changes it by calls alone. Two parts of it are changed by one
 owner each, `read` by Reading and `order` by Crossing.

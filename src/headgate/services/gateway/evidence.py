@@ -73,8 +73,9 @@ class GatewayEvidence:
         verdicts: Sequence[Verdict],
         had: Collection[tuple[str, int, int]] = (),
     ) -> None:
-        """Anything else, one by one. What is lost is no record: subscribers are told of it. Those
-        who `had` a record before didn't take it now, though others did."""
+        """Notes the verdicts of a batch with other than plain deliveries, one by one. Gaps are left
+        out: they are no records. Subscriptions that `had` a record before didn't take it now,
+        though others did."""
         if self._keeps and deliveries:
             stretches: list[_Stretch] = [
                 (one.topic, one.partition, (one.seq,), (_for(one, verdict, had),), (verdict,))

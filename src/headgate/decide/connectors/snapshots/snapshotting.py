@@ -165,7 +165,7 @@ class Snapshotting:
         return ask
 
     def read(self, ask: Ask, chunk: Chunk) -> None:
-        """What was asked for last is here; if nobody wants it any more, nothing comes of it."""
+        """The chunk that was asked for; dropped if it isn't the one that was asked for last."""
         if self._asked and self._asked[-1].ask is ask:
             self._asked[-1].chunk = chunk
             self._asked[-1].overlap.read(chunk.rows)

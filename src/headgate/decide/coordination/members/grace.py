@@ -1,7 +1,7 @@
 """Which nodes' partitions go to others before the lease ends, because the connection is gone.
 
 A process that dies takes its connections along, so a stream that breaks says more than silence
-does. What its node owns goes to others after a short grace, where a node is there to take it:
+does. Its partitions go to others after a short grace, where a node is there to take them:
 log partitions and connectors, because the store refuses their former owner, and source partitions,
 because their positions are fenced. Nothing else does. What a consumer works on is refused by
 nobody, and what subscribers of a gateway were promised ends with its lease only. A node that said

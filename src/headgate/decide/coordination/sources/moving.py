@@ -145,7 +145,7 @@ def plan_soon(state: State, now_ms: int) -> None:
 
 
 def released(state: State, session: int, owners: Sequence[Owner], now_ms: int) -> list[Effect]:
-    """A lane has let go. It hears when another lane has what it had."""
+    """A lane has let go of partitions. It hears when another lane has them."""
     current = [owner for owner in owners if state.sources.owners.get(owner.ref) == owner]
     state.lanes.hand_off(session, current)
     for owner in current:

@@ -109,9 +109,11 @@ def _doors(topology: Topology) -> tuple[tuple[str, str, str], ...]:
 
 @dataclass(slots=True)
 class Client:
-    """A producer's stream: what it has acknowledged, and which topics it routes by that.
+    """A producer's stream: the generation that it has acknowledged, and the topics that it routes
+    by it.
 
-    One that comes back may route any topic (None) by what it had, until it says more.
+    A producer that comes back may route any topic (None) by its former generation, until it says
+    more.
     """
 
     seen_ms: int

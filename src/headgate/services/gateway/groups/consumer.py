@@ -1,9 +1,9 @@
-"""One consumer of a group at this gateway: what it owns, what it is sent, how it lets go.
+"""One consumer of a group at this gateway: its targets, the items it is sent, how it lets go.
 
 Invariants: a target is handed over only after its consumer has finished with it, or had its time;
-what a consumer hasn't acknowledged is bounded, per target and in all (handing_out.py). Whatever
-ends a consumer, what it acknowledged is saved first, as far as the store allows, and what it had in
-hand counts as failed where it didn't say goodbye.
+what a consumer hasn't acknowledged is bounded, per target and in all (handing_out.py). However a
+consumer ends, its acknowledgements are saved first, as far as the store allows, and the items it
+had in hand count as failed where it didn't say goodbye.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class GroupConsumer:
     def nack(
         self, number: int, epoch: int, place: Place, deliveries: int, *, redelivery: bool
     ) -> None:
-        """It failed with what it has there, for the time number `deliveries`."""
+        """The consumer failed with the item at `place`, for the time number `deliveries`."""
         self._held(number, epoch).nacked(place, deliveries, redelivery=redelivery)
         self._handing_out.all_ready()
 
