@@ -97,6 +97,7 @@ class LogLine(StrEnum):
     LETTERS_REVIVED = "letters_revived"
     LETTERS_DELETED = "letters_deleted"
     LETTERS_SWEPT = "letters_swept"
+    LETTERS_MENDED = "letters_mended"
     SWEEP_FAILED = "sweep_failed"
     # where gateways take deliveries
     TRANSPORT_OPEN = "transport_open"

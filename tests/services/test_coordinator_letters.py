@@ -260,6 +260,27 @@ async def test_a_bulk_change_goes_on_chunk_by_chunk(api: Api, what: str) -> None
     assert (again.count, again.more) == (0, False)
 
 
+async def test_a_parked_letter_that_is_damaged_can_be_deleted_by_its_id_alone(
+    api: Api, tmp_path: Path
+) -> None:
+    """What is behind it waits for it, and nobody can be sent it."""
+    some = [letter(1), letter(2, state="parked"), letter(3, state="parked")]
+    await api.store.put([*some, letter(4, state="parked")], HELD, now_ms=1)
+    ids = {one.delivery.seq: one.id for one in await api.store.find(LetterQuery(state=None))}
+    with contextlib.closing(apsw.Connection(str(tmp_path / "data" / "letters.db"))) as connection:
+        connection.execute("UPDATE letters SET delivery = x'7b00' WHERE seq > 2")
+    [_, shown, _] = (await api.list("?state=parked")).letters
+    assert shown.damaged
+    assert f"give it up with `headgate dlq delete {ids[3]}`" in shown.error
+    assert (await api.call("POST", f"{BASE}/{ids[3]}/retry")).status == 400
+    assert (await api.change("delete", filter={})).count == 1, "dead ones"
+    assert (await api.change("delete", ids=[*ids.values()], dry_run=True)).count == 2
+    assert (await api.call("DELETE", f"{BASE}/{ids[3]}")).status == 204
+    assert (await api.call("DELETE", f"{BASE}/{ids[2]}")).status == 400
+    assert (await api.change("delete", ids=[*ids.values()])).count == 1
+    assert [one.id for one in await api.store.find(LetterQuery(state=None))] == [ids[2]]
+
+
 async def test_a_bulk_change_of_ids_counts_those_that_were_dead(api: Api) -> None:
     await api.store.put([letter(1), letter(2, state="parked")], HELD, now_ms=1)
     ids = [one.id for one in await api.store.find(LetterQuery(state=None))]

@@ -10,8 +10,9 @@ What a lane changes it changes under a fence per partition, like a position: the
 a partition was claimed under, or that anything was changed under, is kept with the letters, and a
 lower one is refused in the same transaction: the call raises Fenced, which names the partition, and
 changes nothing. So a lane that claims a partition knows all of its letters, and no other lane
-changes them from then on; operators change only dead ones, which lanes only add to, unless they
-delete the whole topic, which takes a fence of its own. Letters of consumer groups are changed in
+changes them from then on; operators change only dead ones, which lanes only add to, and forget
+damaged ones, which nobody can be sent; unless they delete the whole topic, which takes a fence of
+its own. Letters of consumer groups are changed in
 the same way, by the gateway that has the target, under the fence of the target's position; lanes
 never see them.
 """
@@ -61,7 +62,8 @@ class LetterStore(Protocol):
         after_seqs: Mapping[PartitionRef, int] = NO_SEQS,
     ) -> list[Letter]:
         """The letters that are parked for a gateway in the order: up to `each` of every partition,
-        its oldest ones, or those above the one in `after_seqs`, by (topic, partition, seq)."""
+        its oldest ones, or those above the one in `after_seqs`, by (topic, partition, seq). One
+        that is damaged comes as `find` shows it, in its place: nothing may overtake it."""
 
     async def revived(
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
@@ -97,7 +99,8 @@ class LetterStore(Protocol):
         """
 
     async def delete(self, ids: Sequence[int]) -> list[int]:
-        """Forget dead letters; returns those that were there. Parked ones stay."""
+        """Forget dead letters, and parked ones that are damaged: nobody can be sent those. Returns
+        those that were there; other parked ones stay."""
 
     async def sweep(self, *, before_ms: int, limit: int) -> int:
         """Forget some of the dead letters written before then, `limit` at most and fewer where they

@@ -19,7 +19,7 @@ def test_a_partition_that_halts_has_its_turn_between_others(
 ) -> None:
     behind = Behind(REFS)
     for number in halted:
-        behind.halt(REFS[number], 5, "too large")
+        behind.halt(REFS[number], "it is too large")
     turns: Counter[PartitionRef] = Counter()
     for _ in range(8 * len(REFS)):
         step = behind.next(0.0, {}, limit=limit)

@@ -142,7 +142,7 @@ def test_where_it_may_not_go_on_it_begins_with_its_oldest_letter() -> None:
         behind.page(REF, None, now_s=0.0, longest_s=LONGEST_S)
 
     def halt() -> None:
-        behind.halt(REF, 5, "too large")
+        behind.halt(REF, "it is too large")
 
     def end_halt() -> None:
         behind.go_on(REF)

@@ -242,7 +242,11 @@ class MemoryLetterStore:
         return revived
 
     async def delete(self, ids: Sequence[int]) -> list[int]:
-        deleted = self._forget("dead", ids)
+        letters = self.stored.letters
+        damaged = [id_ for id_ in self._those("parked", ids) if letters[id_].damage]
+        for id_ in damaged:
+            self.stored.forget(id_)
+        deleted = sorted([*self._forget("dead", ids), *damaged])
         await asyncio.sleep(0)
         return deleted
 

@@ -6,6 +6,7 @@ anything, so that nobody newer comes in between and nobody older gets through.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from headgate.adapters.letters import (
     encoded,
     in_place_of_damaged,
     printable,
+    shown,
     undamaged,
 )
 from headgate.adapters.postgres.connections import Query, Session
@@ -44,7 +46,8 @@ async def claim(
     found: dict[str, set[PartitionRef]] = defaultdict(set)
     rows = await session.query(statements.behind, asked(fences))
     for topic, partition, gateway_id in rows:
-        found[gateway_id].add(PartitionRef(topic, partition))
+        with contextlib.suppress(UnicodeDecodeError):  # it is nobody's
+            found[gateway_id.decode()].add(PartitionRef(topic, partition))
     return {gateway_id: frozenset(behind) for gateway_id, behind in found.items()}
 
 
@@ -107,6 +110,16 @@ async def _join(
     return sorted(left, key=_place_of)
 
 
+async def delete_damaged(
+    session: Session, statements: LetterStatements, ids: Sequence[int]
+) -> list[int]:
+    """Of these the parked ones that nobody can be sent."""
+    rows = await session.query(statements.parked_of, (list(ids),))
+    gone = sorted(one.id for one in map(shown, rows) if one.damage)
+    await session.query(statements.forget, (gone,))
+    return gone
+
+
 async def remove(
     session: Session, statements: LetterStatements, letters: Sequence[Letter], fences: Fences
 ) -> None:
@@ -135,7 +148,8 @@ async def bury(
             continue
         said = letter.delivery
         content = waiting[letter.id]
-        delivery = None if letter.damage else undamaged(content, _where(said)) or said
+        whole = undamaged(content, _where(said), letter.gateway_id)
+        delivery = None if letter.damage else whole or said
         place = _place(letter.gateway_id, "dead", letter.reason, *_where(said))
         if place in by_place:
             former, stored = by_place[place]
@@ -152,7 +166,7 @@ async def bury(
         by_place[place] = letter, either(stored, delivery)
     await session.query(statements.forget, (replaced,))
     buried = {letter.id: letter for letter, _ in by_place.values()}
-    contents = [content_of(delivery) for _, delivery in by_place.values()]
+    contents = [content_of(delivery, one.gateway_id) for one, delivery in by_place.values()]
     values = {**_said(buried), "delivery": contents, "now_ms": now_ms}
     await session.query(statements.bury, values)
 
@@ -228,7 +242,8 @@ async def _same(
             for id_, gateway_id, reason, content, *record in rows:
                 topic, partition, seq = record
                 place = _place(gateway_id, some[0].state, reason, topic, partition, seq)
-                found[place] = id_, reason, undamaged(content, (topic, partition, seq))
+                whole = undamaged(content, (topic, partition, seq), gateway_id)
+                found[place] = id_, reason, whole
     return found
 
 
@@ -252,7 +267,7 @@ def _said(letters: Mapping[int, NewLetter] | Mapping[int, Letter]) -> dict[str, 
         "reason": [letter.reason for letter in letters.values()],
         "attempts": [letter.attempts for letter in letters.values()],
         "error": [printable(letter.error) for letter in letters.values()],
-        "delivery": [encoded(letter.delivery) for letter in letters.values()],
+        "delivery": [encoded(one.delivery, one.gateway_id) for one in letters.values()],
     }
 
 
@@ -275,5 +290,5 @@ def _rows(letters: Sequence[NewLetter], now_ms: int) -> dict[str, Any]:
         "attempts": [letter.attempts for letter in letters],
         "error": [printable(letter.error) for letter in letters],
         "at_ms": [now_ms] * len(letters),
-        "delivery": [encoded(delivery) for delivery in deliveries],
+        "delivery": [encoded(letter.delivery, letter.gateway_id) for letter in letters],
     }

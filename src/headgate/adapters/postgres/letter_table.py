@@ -18,9 +18,11 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 from headgate.model.groups import PREFIX
 from headgate.model.letters import LetterQuery
 
+# Texts as they are, damaged or not.
 COLUMNS = SQL(
-    "letters.id, letters.gateway_id, letters.state, letters.reason, letters.attempts,"
-    " letters.error, letters.at_ms, letters.redelivery, letters.delivery, letters.topic,"
+    "letters.id, convert_to(letters.gateway_id, 'UTF8'), convert_to(letters.state, 'UTF8'),"
+    " convert_to(letters.reason, 'UTF8'), letters.attempts, convert_to(letters.error, 'UTF8'),"
+    " letters.at_ms, letters.redelivery, letters.delivery, convert_to(letters.topic, 'UTF8'),"
     " letters.partition, letters.seq"
 )
 ASKED = SQL("unnest(%(topics)b::text[], %(partitions)b::int4[]) AS asked (topic, partition)")
@@ -147,7 +149,7 @@ class LetterStatements:
         )
         # From one gateway to the next: DISTINCT would look at every letter.
         self.behind = self._statement(
-            "SELECT asked.topic, asked.partition, behind.gateway_id"
+            "SELECT asked.topic, asked.partition, convert_to(behind.gateway_id, 'UTF8')"
             " FROM {asked} CROSS JOIN LATERAL (WITH RECURSIVE found (gateway_id) AS ("
             " SELECT min(gateway_id) FROM {letters} WHERE state = 'parked' AND NOT redelivery"
             " AND topic = asked.topic AND partition = asked.partition"
@@ -173,6 +175,10 @@ class LetterStatements:
             " AND NOT starts_with(gateway_id, {group_prefix})"
             " ORDER BY id LIMIT %(limit)s) AS letters ORDER BY letters.id LIMIT %(limit)s"
         )
+        self.parked_of = self._statement(
+            "SELECT {columns} FROM {letters} AS letters"
+            " WHERE id = ANY(%s) AND state <> 'dead' ORDER BY id FOR UPDATE"
+        )
         self.remove = self._statement(
             "DELETE FROM {letters} WHERE id IN (SELECT id FROM {letters}"
             " WHERE id = ANY(%s) AND state = 'parked' ORDER BY id FOR UPDATE)"
@@ -190,8 +196,9 @@ class LetterStatements:
 
     def _for_operators(self) -> None:
         self.counts = self._statement(
-            'SELECT state, gateway_id, topic, reason COLLATE "C", count(*), min(at_ms)'
-            " FROM {letters} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+            "SELECT convert_to(state, 'UTF8'), convert_to(gateway_id, 'UTF8'),"
+            " convert_to(topic, 'UTF8'), convert_to(reason, 'UTF8'), count(*), min(at_ms)"
+            " FROM {letters} GROUP BY state, gateway_id, topic, reason ORDER BY 1, 2, 3, 4"
         )
         self.revive = self._statement(
             "UPDATE {letters} SET state = 'parked', redelivery = true, at_ms = %(now_ms)s"

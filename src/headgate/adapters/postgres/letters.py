@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from headgate.adapters.letters import letter_of, shown
+from headgate.adapters.letters import counted, parked_letter, shown
 from headgate.adapters.postgres import letter_changes
 from headgate.adapters.postgres.connections import (
     COMMIT_TIMEOUT_S,
@@ -92,7 +92,8 @@ class PostgresLetterStore:
             "gateway_id": gateway_id,
             "each": each,
         }
-        return [letter_of(row) for row in await self._rows(self._letters.parked, values)]
+        rows = await self._rows(self._letters.parked, values)
+        return [parked_letter(row, gateway_id) for row in rows]
 
     async def revived(
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
@@ -127,7 +128,7 @@ class PostgresLetterStore:
 
     async def counts(self) -> list[LetterCount]:
         rows = await self._rows(self._letters.counts, None, within_s=COUNTS_TIMEOUT_S)
-        return [LetterCount(*row) for row in rows]
+        return [counted(row) for row in rows]
 
     async def revive(self, ids: Sequence[int], *, now_ms: int) -> list[int]:
         revived: list[int] = []
@@ -144,7 +145,9 @@ class PostgresLetterStore:
                 statements.dead, statements.delete, {"ids": chunk}, repeatable=False
             ):
                 deleted += gone
-        return deleted
+            damaged = partial(letter_changes.delete_damaged, ids=chunk)
+            deleted += await self._transact(damaged, repeatable=False)
+        return sorted(deleted)
 
     async def sweep(self, *, before_ms: int, limit: int) -> int:
         values = {"before_ms": before_ms, "limit": min(limit, IDS_MAX)}

@@ -438,7 +438,7 @@ class Outbound:
         return [
             *self._park_partitions({ref}, error, "halted"),
             self.parked.park(delivery, "rejected", error),
-            *self.parked.halt(ref, delivery.seq, error, now_s),
+            *self.parked.refused(ref, delivery.seq, error, now_s),
         ]
 
     def _park_old(self, now_s: float) -> list[Aside]:

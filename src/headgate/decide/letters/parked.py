@@ -71,7 +71,7 @@ class Parked:
 
     @property
     def halted(self) -> Mapping[PartitionRef, str]:
-        """Those that stand still at a letter which is refused, and why."""
+        """Those that stand still at a letter which is refused or damaged, and why."""
         return self._behind.halted
 
     @property
@@ -133,10 +133,14 @@ class Parked:
         self._behind.park(ref)
         return joined
 
-    def halt(self, ref: PartitionRef, seq: int, error: str, now_s: float) -> list[Aside]:
+    def refused(self, ref: PartitionRef, seq: int, error: str, now_s: float) -> list[Aside]:
         """A letter of it is refused for good, and dead letters aren't kept."""
+        return self.halt(ref, _refusal(seq, error), now_s)
+
+    def halt(self, ref: PartitionRef, why: str, now_s: float) -> list[Aside]:
+        """It stands still, until the letter that it stands still at is gone or goes through."""
         joined = self.park_joining([ref])
-        self._behind.halt(ref, seq, error)
+        self._behind.halt(ref, why)
         self._behind.rest(ref, now_s + self._rules.redrive_every_s)
         return joined
 
@@ -255,7 +259,7 @@ class Parked:
     def found_halted(self, ref: PartitionRef, seq: int, error: str) -> None:
         """A former lane left the partition standing still at this letter."""
         if not self._rules.keeps_dead:
-            self._behind.halt(ref, seq, error)
+            self._behind.halt(ref, _refusal(seq, error))
 
     def postponed(self, now_s: float) -> None:
         """The letters can't be looked for at the moment."""
@@ -327,7 +331,7 @@ class Parked:
     ) -> list[Aside] | None:
         """A parked letter is refused for good: None when it becomes a dead letter; else it stays,
         and its partition halts at it."""
-        return None if self._rules.keeps_dead else self.halt(ref, seq, error, now_s)
+        return None if self._rules.keeps_dead else self.refused(ref, seq, error, now_s)
 
     def removed(self, counts: Mapping[PartitionRef, int]) -> None:
         """So many letters of these have left the store."""
@@ -345,3 +349,7 @@ class Parked:
     def again_fitted(self, count: int, *, now_s: float) -> None:
         """So many that an operator wanted arrived."""
         self._size.fitted(count, full=count >= self._size.limit, now_s=now_s)
+
+
+def _refusal(seq: int, error: str) -> str:
+    return f"record {seq} is refused ({error}), and routing.dlq.enabled is false"

@@ -2,9 +2,10 @@
 
 Partitions take turns, so none waits for a busier one; one whose letters are wanted later rests
 alone, or goes on behind them where the gateway says that it may (paging.py). A partition that halts
-stands still at a letter which is refused: its letters are sent one at a time, so that nothing
-passes that one. Invariant: a partition is behind from its first parked letter until a look for its
-letters has found none, with nothing parked in between.
+stands still at a letter which is refused or damaged: its letters are read and sent one at a time,
+so that nothing passes that one, and no other partition is read with it. Invariant: a partition is
+behind from its first parked letter until a look for its letters has found none, with nothing parked
+in between.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Page:
 
 
 class Behind:
-    """`refs` are those that have parked letters; `halted` says of some of them at which record they
-    stand still, and why."""
+    """`refs` are those that have parked letters; `halted` says of some of them why they stand
+    still."""
 
     def __init__(self, refs: Iterable[PartitionRef]) -> None:
         self.refs: set[PartitionRef] = set(refs)
@@ -58,8 +59,8 @@ class Behind:
             paging.ahead = True
             self._resting.pop(ref, None)
 
-    def halt(self, ref: PartitionRef, seq: int, error: str) -> None:
-        self.halted.setdefault(ref, f"record {seq} is refused ({error})")
+    def halt(self, ref: PartitionRef, why: str) -> None:
+        self.halted.setdefault(ref, why)
         self._paging.pop(ref, None)
 
     def go_on(self, ref: PartitionRef) -> None:

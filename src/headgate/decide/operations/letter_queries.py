@@ -181,7 +181,7 @@ def is_damaged(letter: Letter) -> str:
     """Says that the letter is damaged, and what can be done about it."""
     what = f"it is damaged ({letter.damage}), and can't be sent"
     if letter.state == "parked":
-        return f"{what}; what is behind it waits: restore the store of letters from a copy"
+        what += "; what is behind it waits"
     return (
         f"{what}; restore the store of letters from a copy, or give it up with "
         f"`headgate dlq delete {letter.id}`"

@@ -202,7 +202,7 @@ class GatewayPipeline:
         return self._outbound.parked.outruns_letters(ref, self._loop.time())
 
     def halt_of(self, ref: PartitionRef) -> str:
-        """Why `ref` stands still at a letter that is refused; empty where it doesn't."""
+        """Why `ref` stands still at a letter that is refused or damaged; empty where it doesn't."""
         return self._outbound.parked.halted.get(ref, "")
 
     def pace_s(self, now_s: float) -> float:

@@ -287,7 +287,7 @@ class Dispatcher:
         """Why nothing of `ref` reaches some gateway, if it stands still there."""
         for gateway_id, pipeline in self._pipelines.items():
             if why := pipeline.halt_of(ref):
-                return f"{why} by {gateway_id}, and routing.dlq.enabled is false"
+                return f"{gateway_id}: {why}"
         return ""
 
     # --- parts -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 A letter leaves the store when the gateway has answered for it, or when every subscription it was
 for has ended or moved to another gateway, which reads the log from the subscriber's position on.
 What is refused for good becomes a dead letter, or, where none are kept, stays and holds what is
-behind it.
+behind it, as one does that can't be read (reading.py).
 
 Invariant: no letter is sent before everything older is through, or the gateway has said that it
 keeps the order of each subscriber (`GoOn`): then letters go page by page, and those that wait for a
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -41,6 +41,7 @@ from headgate.lane.delivery.setting_aside import SettingAside
 from headgate.lane.delivery.sink import Sink, let_go
 from headgate.lane.holding import Holding
 from headgate.lane.letters.elders import Elders
+from headgate.lane.letters.reading import read_parked
 from headgate.lane.letters.writing import LetterWriter
 from headgate.model.delivery import SETTLING_VERDICTS, Delivery, DeliveryAnswer, Verdict
 from headgate.model.event import PartitionRef
@@ -157,9 +158,18 @@ class Redriving:
                 self._sending.drop(ref)  # its letters are another lane's
         refs = [ref for ref in horizons if ref in fences]
         each = self._at_once.each(step)
-        found = await self._store.parked(
-            self._gateway_id, refs, each=each, after_seqs=step.after_seqs
+        read = await read_parked(
+            self._store,
+            self._gateway_id,
+            refs,
+            each=each,
+            after_seqs=step.after_seqs,
+            halted=self._parked.halted,
         )
+        self._halt(read.halt)
+        found, refs = read.letters, [ref for ref in refs if ref not in read.halt]
+        if not refs:
+            return
         counts = Counter([letter.ref for letter in found])
         newest = {letter.ref: letter.delivery.seq for letter in found}
         found, refs = await self._behind_their_elders(found, refs)
@@ -172,11 +182,19 @@ class Redriving:
         self._none_to_send(current, parked, step)
         went_well = not ripe or await self._send_pages(self._up_to_a_halt(ripe), step, fences)
         if went_well and self._letters.unwritten(self._gateway_id) <= FEW:
-            few = {ref for ref in refs if counts[ref] < each} - step.after_seqs.keys()
+            few = {ref for ref in refs if counts[ref] < each and ref not in read.end}
+            few -= step.after_seqs.keys()
             # New deliveries may wait behind them in memory only where they are newer than all of
             # them.
-            read = {ref for ref in few if newest.get(ref, 0) <= self._holding.read_seq(ref)}
-            self._parked.nearly_drained(read, now_s=self._now_s())
+            last = {ref for ref in few if newest.get(ref, 0) <= self._holding.read_seq(ref)}
+            self._parked.nearly_drained(last, now_s=self._now_s())
+
+    def _halt(self, whys: Mapping[PartitionRef, str]) -> None:
+        for ref, why in whys.items():
+            log.error(
+                LogLine.LETTERS_FAILED, gateway=self._gateway_id, partition=str(ref), error=why
+            )
+            self._setting_aside.take(self._parked.halt(ref, why, self._now_s()))
 
     async def _send_pages(self, letters: Sequence[Letter], step: Redrive, fences: Fences) -> bool:
         """One after the other, for as long as each goes through as a whole; True when all did. Of

@@ -2,9 +2,10 @@
 
 Invariant: a call changes one chunk and says where the next one begins, so that a caller that
 changes many can show how far it is, stop, and go on later. Parked letters are shown, and otherwise
-left alone: they are sent by themselves. Never holds more than a chunk of events in memory. Lanes
-decide what becomes of a letter that is sent again; the caller hears it if it waits. A letter of a
-group is sent again only where its target is one that consumers can own.
+left alone: they are sent by themselves; but for damaged ones, which can't be sent, and may be
+deleted by their ids. Never holds more than a chunk of events in memory. Lanes decide what becomes
+of a letter that is sent again; the caller hears it if it waits. A letter of a group is sent again
+only where its target is one that consumers can own.
 """
 
 from __future__ import annotations
@@ -164,7 +165,8 @@ class LetterRoutes:
         self._check_leads()
         letter = await self._found(request)
         if not await self._forget([letter]):
-            raise _is_parked(await self._found(request), "only dead letters can be deleted")
+            why = "only dead letters can be deleted, and damaged ones"
+            raise _is_parked(await self._found(request), why)
         return Response(204)
 
     # --- changing many -------------------------------------------------------------------------
@@ -173,14 +175,17 @@ class LetterRoutes:
         return await self._change_some(request, self._revive, waits=True)
 
     async def _delete_some(self, request: Request) -> Response:
-        return await self._change_some(request, self._forget)
+        return await self._change_some(request, self._forget, damaged=True)
 
     async def _change_some(
-        self, request: Request, change: _Change, *, waits: bool = False
+        self, request: Request, change: _Change, *, waits: bool = False, damaged: bool = False
     ) -> Response:
+        """Dead ones; of those that are named also the parked ones that are `damaged`."""
         self._check_leads()
         selection = await request.decode(LetterSelection, MAX_BODY_BYTES)
         query, asked_ms = selected(selection, now_ms=self._machine.wall_ms()), wait_ms(selection)
+        if damaged and query.ids:
+            query = msgspec.structs.replace(query, state=None)
         eyes = Sight(request.principal, "write")
         if selection.dry_run:
             count, more = await self._counted(eyes, query)
@@ -207,6 +212,9 @@ class LetterRoutes:
 
     async def _counted(self, eyes: Sight, query: LetterQuery) -> tuple[int, bool]:
         """How many the principal may change, and whether there may be more."""
+        if query.state is None:
+            found, _ = await self._seen(eyes, query, after_id=0, limit=len(query.ids))
+            return sum(_may_go(letter) for letter in found), False
         if eyes.see_all:
             return await self._store.count(query), False
         count, after_id = 0, 0
@@ -272,6 +280,10 @@ def _is_nobodys(letter: Letter) -> str:
         f"was given up by target {target} of group {group_of(letter.gateway_id)}, which has "
         "another number of targets now, or no consumer yet: start one, or produce the event again"
     )
+
+
+def _may_go(letter: Letter) -> bool:
+    return letter.state == "dead" or bool(letter.damage)
 
 
 def _is_parked(letter: Letter, why: str) -> InvalidRequest:

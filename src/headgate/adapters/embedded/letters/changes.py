@@ -6,7 +6,6 @@ raises Fenced has changed nothing and the transaction may go on with the changes
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import apsw
@@ -18,12 +17,12 @@ from headgate.adapters.embedded.letters.tables import (
     BURY,
     FENCE,
     FORGET,
-    GATEWAYS_BEHIND,
     PUT,
     REMOVE,
     STILL_PARKED,
     THE_DEAD_ONE,
     THE_PARKED_ONE,
+    THOSE,
 )
 from headgate.adapters.letters import (
     content_of,
@@ -31,22 +30,18 @@ from headgate.adapters.letters import (
     encoded,
     in_place_of_damaged,
     printable,
+    shown,
     undamaged,
 )
 from headgate.decide.letters.fences import admitted
 from headgate.model.delivery import Delivery
-from headgate.model.event import Fence, PartitionRef
+from headgate.model.event import Fence
 from headgate.model.letters import Letter, LetterReason, LetterState, NewLetter
 from headgate.ports.letters import Fences
 
 
-def claim(connection: apsw.Connection, fences: Fences) -> dict[str, frozenset[PartitionRef]]:
+def claim(connection: apsw.Connection, fences: Fences) -> None:
     _admit(connection, fences)
-    behind: dict[str, set[PartitionRef]] = defaultdict(set)
-    for ref in fences:
-        for (gateway_id,) in connection.execute(GATEWAYS_BEHIND, (ref.topic, ref.partition)):
-            behind[gateway_id].add(ref)
-    return {gateway_id: frozenset(refs) for gateway_id, refs in behind.items()}
 
 
 def put(
@@ -76,7 +71,7 @@ def _insert(connection: apsw.Connection, letter: NewLetter, now_ms: int) -> bool
         letter.attempts,
         printable(letter.error),
         now_ms,
-        encoded(delivery),
+        encoded(delivery, letter.gateway_id),
     )
     return connection.execute(PUT, values).fetchone() is not None
 
@@ -94,6 +89,15 @@ def _join(connection: apsw.Connection, letter: NewLetter, now_ms: int) -> None:
         _write(connection, kept, now_ms)
 
 
+def delete(connection: apsw.Connection, ids: str) -> list[int]:
+    """Dead ones of these, and damaged ones."""
+    rows = connection.execute(THOSE, (ids,)).fetchall()
+    found = [shown(row) for row in rows]
+    gone = sorted(one.id for one in found if one.state == "dead" or one.damage)
+    connection.executemany(FORGET, [(id_,) for id_ in gone])
+    return gone
+
+
 def remove(connection: apsw.Connection, letters: Sequence[Letter], fences: Fences) -> None:
     _admit(connection, {letter.fenced_by: fences[letter.fenced_by] for letter in letters})
     ids = msgspec.json.encode([letter.id for letter in letters]).decode()
@@ -109,13 +113,15 @@ def bury(
         if row is None:
             continue
         said = letter.delivery
-        delivery = None if letter.damage else undamaged(row[0], _place(said)) or said
+        whole = undamaged(row[0], _place(said), letter.gateway_id)
+        delivery = None if letter.damage else whole or said
         if found := _same(connection, letter.gateway_id, "dead", letter.reason, said):
             id_, _, stored = found
             delivery = either(stored, delivery)
             connection.execute(FORGET, (id_,))
         error = printable(letter.error)
-        values = (letter.reason, letter.attempts, error, now_ms, content_of(delivery), letter.id)
+        content = content_of(delivery, letter.gateway_id)
+        values = (letter.reason, letter.attempts, error, now_ms, content, letter.id)
         connection.execute(BURY, values)
 
 
@@ -151,7 +157,7 @@ def _same(
     if row is None:
         return None
     id_, written_for, content = row
-    return id_, written_for, undamaged(content, _place(delivery))
+    return id_, written_for, undamaged(content, _place(delivery), gateway_id)
 
 
 def _place(delivery: Delivery) -> tuple[str, int, int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -20,16 +20,24 @@ from typing import Any, TypeVar
 
 import apsw
 import msgspec
+import structlog
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import changes as letter_changes
+from headgate.adapters.embedded.letters.mending import (
+    ANYHOW,
+    BY_INDEX,
+    contradicts_itself,
+    gateways_behind,
+    is_about_an_index,
+    mend,
+    parked_rows,
+)
 from headgate.adapters.embedded.letters.tables import (
     COUNTS,
-    DELETE,
     HAS_FENCES,
     LATER_LETTERS_SCHEMA,
     LETTERS_SCHEMA,
-    PARKED,
     REVIVE,
     REVIVED,
     SHOWN,
@@ -38,11 +46,14 @@ from headgate.adapters.embedded.letters.tables import (
 )
 from headgate.adapters.embedded.log.open_files import OpenFiles, let_go
 from headgate.adapters.embedded.sqlite import connect, storage_errors, storage_failed, transaction
-from headgate.adapters.letters import letter_of, shown
+from headgate.adapters.letters import counted, parked_letter, shown
 from headgate.errors import DataFolderError, Fenced, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
 from headgate.ports.letters import NO_SEQS, Fences
+from headgate.telemetry import LogLine
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 _Change = Callable[[apsw.Connection], Any]
@@ -67,6 +78,8 @@ class EmbeddedLetterStore:
         self._timeout_s = timeout_s
         self._connection: apsw.Connection | None = None
         self._files: OpenFiles | None = None
+        self._ways: Sequence[str] = BY_INDEX
+        """How to look for what is parked."""
         self._closed = False
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="letters")
         self._waiting: deque[tuple[_Change, Future[Any]]] = deque()
@@ -74,10 +87,28 @@ class EmbeddedLetterStore:
     # --- lanes -----------------------------------------------------------------------------------
 
     async def claim(self, fences: Fences) -> dict[str, frozenset[PartitionRef]]:
-        behind: dict[str, frozenset[PartitionRef]] = await self._change(
-            partial(letter_changes.claim, fences=fences)
-        )
-        return behind
+        self._ways = BY_INDEX
+        if await self._read(contradicts_itself):
+            await self._mended()
+        await self._change(partial(letter_changes.claim, fences=fences))
+        ways = self._ways
+
+        def found(connection: apsw.Connection) -> dict[str, set[PartitionRef]]:
+            behind: dict[str, set[PartitionRef]] = defaultdict(set)
+            for ref in fences:
+                for gateway_id in gateways_behind(connection, ref, ways=ways):
+                    behind[gateway_id].add(ref)
+            return behind
+
+        behind = await self._read(found)  # which nobody else changes any more
+        return {gateway_id: frozenset(refs) for gateway_id, refs in behind.items()}
+
+    async def _mended(self) -> None:
+        try:
+            await self._change(mend)
+        except StorageFailed as error:
+            log.error(LogLine.LETTERS_FAILED, error=error.message)
+            self._ways = ANYHOW
 
     async def put(self, letters: Sequence[NewLetter], fences: Fences, *, now_ms: int) -> None:
         if letters:
@@ -93,15 +124,16 @@ class EmbeddedLetterStore:
         each: int,
         after_seqs: Mapping[PartitionRef, int] = NO_SEQS,
     ) -> list[Letter]:
+        ways = self._ways
         wanted = [
             (ref.topic, ref.partition, gateway_id, after_seqs.get(ref, 0), each)
             for ref in sorted(set(refs))
         ]
 
-        def rows(connection: apsw.Connection) -> list[tuple[Any, ...]]:
-            return [row for values in wanted for row in connection.execute(PARKED, values)]
+        def rows(connection: apsw.Connection) -> list[Sequence[Any]]:
+            return [row for one in wanted for row in parked_rows(connection, *one, ways=ways)]
 
-        return [letter_of(row) for row in await self._read(rows)]
+        return [parked_letter(row, gateway_id) for row in await self._read(rows)]
 
     async def revived(
         self, refs: Iterable[PartitionRef], *, after_id: int, limit: int
@@ -143,13 +175,17 @@ class EmbeddedLetterStore:
         return int(count)
 
     async def counts(self) -> list[LetterCount]:
-        return [LetterCount(*row) for row in await self._rows(COUNTS, ())]
+        rows = await self._rows(COUNTS, ())
+        return [counted(row) for row in rows]
 
     async def revive(self, ids: Sequence[int], *, now_ms: int) -> list[int]:
         return await self._change_each(REVIVE, ids, now_ms)
 
     async def delete(self, ids: Sequence[int]) -> list[int]:
-        return await self._change_each(DELETE, ids)
+        deleted: list[int] = []
+        for chunk in _id_chunks(ids):
+            deleted += await self._change(partial(letter_changes.delete, ids=chunk))
+        return deleted
 
     async def sweep(self, *, before_ms: int, limit: int) -> int:
         swept = 0
@@ -178,8 +214,7 @@ class EmbeddedLetterStore:
     async def _change_each(self, statement: str, ids: Sequence[int], *values: Any) -> list[int]:
         """Run `statement` for a bounded number of ids at a time; the ids that it returns."""
         changed: list[int] = []
-        for start in range(0, len(ids), IDS_MAX):
-            chunk = msgspec.json.encode(ids[start : start + IDS_MAX]).decode()
+        for chunk in _id_chunks(ids):
             changed += await self._changed_ids(statement, *values, chunk)
         return changed
 
@@ -226,7 +261,7 @@ class EmbeddedLetterStore:
         if not wanted:
             return
         try:
-            outcomes = self._commit([change for change, _ in wanted])
+            outcomes = self._committed([change for change, _ in wanted])
         except Exception as error:  # noqa: BLE001  # handed to all callers
             for _, future in wanted:
                 future.set_exception(error)
@@ -236,6 +271,15 @@ class EmbeddedLetterStore:
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
+
+    def _committed(self, changes: Sequence[_Change]) -> list[Any]:
+        try:
+            return self._commit(changes)
+        except StorageFailed as error:
+            if not is_about_an_index(error.__cause__):
+                raise
+        self._commit([mend])
+        return self._commit(changes)
 
     def _commit(self, changes: Sequence[_Change]) -> list[Any]:
         what = f"writing {self._path}"
@@ -307,6 +351,11 @@ def _add_fences(connection: apsw.Connection) -> None:
 def _chunks(letters: Sequence[Letter]) -> Iterable[Sequence[Letter]]:
     for start in range(0, len(letters), IDS_MAX):
         yield letters[start : start + IDS_MAX]
+
+
+def _id_chunks(ids: Sequence[int]) -> Iterable[str]:
+    for start in range(0, len(ids), IDS_MAX):
+        yield msgspec.json.encode(ids[start : start + IDS_MAX]).decode()
 
 
 def _give_back(connection: apsw.Connection) -> None:

@@ -61,14 +61,10 @@ ADMIT = """
 INSERT OR REPLACE INTO fences (topic, partition, epoch, window, attempt) VALUES (?, ?, ?, ?, ?)
 """
 
-COLUMNS = (
-    "id, gateway_id, state, reason, attempts, error, at_ms, redelivery, delivery, topic, partition,"
-    " seq"
-)
 # Texts as they are, damaged or not.
 SHOWN = (
-    "id, CAST(gateway_id AS BLOB), state, CAST(reason AS BLOB), attempts, CAST(error AS BLOB),"
-    " at_ms, redelivery, delivery, CAST(topic AS BLOB), partition, seq"
+    "id, CAST(gateway_id AS BLOB), CAST(state AS BLOB), CAST(reason AS BLOB), attempts,"
+    " CAST(error AS BLOB), at_ms, redelivery, delivery, CAST(topic AS BLOB), partition, seq"
 )
 PUT = """
 INSERT INTO letters (gateway_id, state, reason, topic, partition, seq, key, redelivery, attempts,
@@ -87,22 +83,27 @@ SELECT id, reason, delivery FROM letters WHERE state = 'dead'
 # From one gateway to the next: DISTINCT would look at every letter.
 GATEWAYS_BEHIND = """
 WITH RECURSIVE found (gateway_id) AS (
-    SELECT min(gateway_id) FROM letters
+    SELECT min(gateway_id) FROM letters {way}
     WHERE state = 'parked' AND redelivery = 0 AND topic = ?1 AND partition = ?2
     UNION ALL
     SELECT (
-        SELECT min(gateway_id) FROM letters
+        SELECT min(gateway_id) FROM letters {way}
         WHERE state = 'parked' AND redelivery = 0 AND topic = ?1 AND partition = ?2
             AND gateway_id > found.gateway_id
     ) FROM found WHERE gateway_id IS NOT NULL
 )
-SELECT gateway_id FROM found WHERE gateway_id IS NOT NULL
+SELECT CAST(gateway_id AS BLOB) FROM found WHERE gateway_id IS NOT NULL
 """
-PARKED = f"""
-SELECT {COLUMNS} FROM letters
+# Where the index says that they are, and not what it says besides: each is read from its row.
+PLACES = """
+SELECT seq, id FROM letters {way}
 WHERE state = 'parked' AND redelivery = 0 AND topic = ? AND partition = ? AND gateway_id = ?
     AND seq > ?
 ORDER BY seq LIMIT ?
+"""
+THE_ROW = f"SELECT {SHOWN} FROM letters WHERE id = ?"  # noqa: S608 - names from here
+THOSE = f"""
+SELECT {SHOWN} FROM letters WHERE id IN (SELECT value FROM json_each(?))
 """  # noqa: S608 - names from here
 REVIVED = f"""
 SELECT {SHOWN} FROM letters
@@ -121,9 +122,6 @@ REVIVE = """
 UPDATE letters SET state = 'parked', redelivery = 1, at_ms = ?
 WHERE id IN (SELECT value FROM json_each(?)) AND state = 'dead' RETURNING id
 """
-DELETE = """
-DELETE FROM letters WHERE id IN (SELECT value FROM json_each(?)) AND state = 'dead' RETURNING id
-"""
 SWEEP = """
 DELETE FROM letters WHERE id IN (
     SELECT id FROM letters WHERE state = 'dead' AND at_ms < ? ORDER BY at_ms LIMIT ?
@@ -137,7 +135,8 @@ DELETE FROM letters WHERE id IN (
 ) RETURNING id
 """
 COUNTS = """
-SELECT state, gateway_id, topic, reason, count(*), min(at_ms) FROM letters
+SELECT CAST(state AS BLOB), CAST(gateway_id AS BLOB), CAST(topic AS BLOB), CAST(reason AS BLOB),
+    count(*), min(at_ms) FROM letters
 GROUP BY state, gateway_id, topic, reason ORDER BY state, gateway_id, topic, reason
 """
 
