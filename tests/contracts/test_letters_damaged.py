@@ -248,6 +248,28 @@ async def test_one_that_is_changed_while_a_lane_reads_holds_no_other_change(
             assert await store.count(EVERYTHING) == 0
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "reason = CAST(x'f5ff' AS TEXT)",
+        "delivery = unhex(replace(hex(delivery), hex('flights'), 'E6' || hex('lights')))",
+    ],
+    ids=["reason", "topic"],
+)
+async def test_one_of_which_something_is_no_text_holds_nothing_that_is_written(
+    folder: DataFolder, change: str
+) -> None:
+    """A put that failed would hold all that waits to be written for its gateway."""
+    await written(folder)
+    with contextlib.closing(apsw.Connection(str(folder.letters_file))) as connection:
+        connection.execute(f"UPDATE letters SET {change} WHERE seq = 2")
+    async with closing(EmbeddedLetterStore(folder)) as store:
+        await store.put(PARKED, HELD, now_ms=2)
+        found = await store.parked(GATEWAY, REFS, each=9)
+        assert [one.delivery for one in found] == [one.delivery for one in PARKED]
+        assert not any(one.damage for one in found)
+
+
 async def test_where_nothing_says_whose_a_letter_is_it_is_nobodys(folder: DataFolder) -> None:
     """One from before there were checksums, of which the row and the index say two gateways."""
     await written(folder)

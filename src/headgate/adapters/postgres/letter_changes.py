@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.adapters.letters import (
+    as_text,
     content_of,
     either,
     encoded,
@@ -239,8 +240,9 @@ async def _same(
     for state, statement in (("parked", statements.same_parked), ("dead", statements.same_dead)):
         if some := [letter for letter in letters if letter.state == state]:
             rows = await session.query(statement, _places(some))
-            for id_, gateway_id, reason, content, *record in rows:
+            for id_, gateway_id, written_for, content, *record in rows:
                 topic, partition, seq = record
+                reason = as_text(written_for)
                 place = _place(gateway_id, some[0].state, reason, topic, partition, seq)
                 whole = undamaged(content, (topic, partition, seq), gateway_id)
                 found[place] = id_, reason, whole

@@ -129,14 +129,16 @@ class LetterStatements:
         )
         # The letters that new ones are joined with, by state: each has an index of its own.
         self.same_parked = self._statement(
-            "SELECT letters.id, letters.gateway_id, letters.reason, letters.delivery,"
+            "SELECT letters.id, letters.gateway_id, convert_to(letters.reason, 'UTF8'),"
+            " letters.delivery,"
             " letters.topic, letters.partition, letters.seq"
             " FROM {new_places} JOIN {letters} AS letters"
             " USING (topic, partition, gateway_id, seq) WHERE letters.state = 'parked'"
             " AND NOT letters.redelivery ORDER BY letters.id FOR UPDATE OF letters"
         )
         self.same_dead = self._statement(
-            "SELECT letters.id, letters.gateway_id, letters.reason, letters.delivery,"
+            "SELECT letters.id, letters.gateway_id, convert_to(letters.reason, 'UTF8'),"
+            " letters.delivery,"
             " letters.topic, letters.partition, letters.seq"
             " FROM {new_places} JOIN {letters} AS letters"
             " USING (topic, partition, gateway_id, seq, reason) WHERE letters.state = 'dead'"

@@ -25,6 +25,7 @@ from headgate.adapters.embedded.letters.tables import (
     THOSE,
 )
 from headgate.adapters.letters import (
+    as_text,
     content_of,
     either,
     encoded,
@@ -157,7 +158,7 @@ def _same(
     if row is None:
         return None
     id_, written_for, content = row
-    return id_, written_for, undamaged(content, _place(delivery), gateway_id)
+    return id_, as_text(written_for), undamaged(content, _place(delivery), gateway_id)
 
 
 def _place(delivery: Delivery) -> tuple[str, int, int]:

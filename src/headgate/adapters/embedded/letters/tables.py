@@ -73,11 +73,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id
 """
 # The letter that a new one is joined with.
 THE_PARKED_ONE = """
-SELECT id, reason, delivery FROM letters WHERE state = 'parked' AND redelivery = 0
+SELECT id, CAST(reason AS BLOB), delivery FROM letters WHERE state = 'parked' AND redelivery = 0
     AND topic = ? AND partition = ? AND gateway_id = ? AND seq = ?
 """
 THE_DEAD_ONE = """
-SELECT id, reason, delivery FROM letters WHERE state = 'dead'
+SELECT id, CAST(reason AS BLOB), delivery FROM letters WHERE state = 'dead'
     AND topic = ? AND partition = ? AND gateway_id = ? AND seq = ? AND reason = ?
 """
 # From one gateway to the next: DISTINCT would look at every letter.
