@@ -20,7 +20,7 @@ from headgate.client.producing.exchange import ANSWER_MARGIN_S
 from headgate.client.producing.outgoing import OutgoingEvent, Receipt
 from headgate.client.producing.route import Route
 from headgate.decide.produce.placement import partition_of
-from headgate.errors import NotNow, OutcomeUnknown
+from headgate.errors import NotNow, OutcomeUnknown, Timeout
 from headgate.model.api import (
     ErrorBody,
     ProduceAnswer,
@@ -62,6 +62,8 @@ class Nodes:
         self.requests = 0
         self.last_s = 0.0
         self.version = 1
+        self.silent: set[str] = set()
+        """Nodes that take a request and don't answer it."""
         self.knows_topology = 1_000
         """How often it is told; from then on nobody answers."""
 
@@ -118,10 +120,13 @@ class Client:
         return self._nodes.topology()
 
     async def post(
-        self, _path: str, body: ProduceRequest, _answer: type, **_: Any
+        self, _path: str, body: ProduceRequest, _answer: type, *, timeout_s: float, **_: Any
     ) -> ProduceAnswer:
 
         await asyncio.sleep(TAKES_S)
+        if self._node in self._nodes.silent:
+            await asyncio.sleep(timeout_s)
+            raise Timeout("no answer", no_answer="unknown")
         return ProduceAnswer(self._nodes.answer(self._node, body.events))
 
     async def close(self) -> None: ...
@@ -187,6 +192,31 @@ def test_a_coordinator_that_does_not_answer_meanwhile_holds_nobody_either(
     beside = run_virtual(sent_in_a_while(nodes))
     for key in FREE:
         assert beside[key] > 0.9 * usually()[key], (key, beside)
+
+
+def test_a_node_that_says_nothing_holds_what_it_was_sent_and_nobody_else() -> None:
+    """Also where its partitions get another owner meanwhile: what it was sent may be written."""
+
+    async def scenario() -> tuple[Counter[str], Nodes]:
+        nodes, done = Nodes(None), Counter[str]()
+        async with producer_of(nodes) as producer:
+            sending = [asyncio.create_task(send_on(producer, key, done)) for key in KEYS]
+            await asyncio.sleep(1.0)
+            nodes.silent.add("b")
+            await asyncio.sleep(1.0)
+            await producer._route._apply(topology(2, ["a"] * PARTITIONS))
+            await asyncio.sleep(FOR_S - 2.0)
+            for one in sending:
+                one.cancel()
+            await asyncio.gather(*sending, return_exceptions=True)
+        return done, nodes
+
+    done, nodes = run_virtual(scenario())
+    for key in KEYS:
+        if OWNERS[partition_of_key(key)] == "a":
+            assert done[key] > 0.9 * usually()[key], (key, done)
+        numbers = [number for one, number in nodes.log if one == key]
+        assert numbers == list(range(len(numbers)))
 
 
 @KINDS

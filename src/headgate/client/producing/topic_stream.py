@@ -1,9 +1,10 @@
 """What a producer sends to one topic: a queue per node, one request under way in each.
 
 Invariant: the events of a key reach the log in the order of the calls. Under one route a key has
-one node, and so one queue; when the route changes, nothing new leaves until every request under way
-has ended, then all that waits is queued anew, oldest first. What a request leaves behind for a
-retry stands before everything that came later.
+one node, and so one queue. When partitions get other owners, nothing of them leaves until every
+request under way that has something of them has ended; when the topic has other partitions, nothing
+of the topic, until every request has. Then what waited is queued anew, oldest first. What a request
+leaves behind for a retry stands before everything that came later.
 
 A partition that refuses events while its node takes those of others is set aside: what waits for it
 stands in a queue of its own until it takes something, and nobody else waits. So one that is between
@@ -76,12 +77,14 @@ class _Refused(Exception):
 
 class _Queue:
     """What waits for one node, a request of unknown outcome, or partitions that are set aside.
-    `ready` is set when there is no reason to linger."""
+    `ready` is set when there is no reason to linger; `under_way` is what is sent just now, and
+    `ended` whether that has ended."""
 
     def __init__(self, way: Way) -> None:
         self.way = way
         self.waiting: deque[Pending] = deque()
-        self.under_way = 0
+        self.under_way: Sequence[Pending] = ()
+        self.ended: asyncio.Future[None] | None = None
         self.ready = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -112,16 +115,19 @@ class TopicStream:
         self._outages = Outages(f"producer of {topic}", after_s=TOLD_AFTER_S)
         self._outages_aside = Outages(f"producer of {topic}, some keys", after_s=TOLD_AFTER_S)
         self._rerouting: asyncio.Task[None] | None = None
-        self._is_moving = asyncio.Event()
-        """Set while it reroutes."""
+        self._moving: dict[int, object] = {}
+        """Partitions that have another owner, of which nothing leaves yet, and who waits for it."""
+        self._moves: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        """Set when the route has changed since this was made."""
         self._hurried = False
 
     # --- from the producer -----------------------------------------------------------------------
 
     def add(self, pending: Pending) -> None:
-        if self._is_outdated():
+        self._look_at_route()
+        if self._is_held_back(pending):
             self._held.append(pending)
-            self._reroute()
         else:
             self._place(pending)
 
@@ -132,8 +138,8 @@ class TopicStream:
             queue.ready.set()
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        tasks = [queue.task for queue in self._queues.values()]
-        return [task for task in (*tasks, self._rerouting) if task is not None and not task.done()]
+        tasks = [*(queue.task for queue in self._queues.values()), *self._moves, self._rerouting]
+        return [task for task in tasks if task is not None and not task.done()]
 
     def abandon(self) -> None:
         """Send nothing more: everything here has its outcome."""
@@ -143,18 +149,71 @@ class TopicStream:
     # --- the route -------------------------------------------------------------------------------
 
     def _is_outdated(self) -> bool:
-        return (
-            self._rerouting is not None
-            or not self._is_routed
-            or self._known is not self._route.topic(self.topic)
-        )
+        return not self._is_routed or self._known is not self._route.topic(self.topic)
 
-    def _reroute(self) -> None:
-        if self._rerouting is None:
+    def _is_held_back(self, pending: Pending) -> bool:
+        """Whether it must not leave, nor be queued, for now."""
+        if self._rerouting is not None:
+            return True
+        return bool(self._moving) and self._partition(pending) in self._moving
+
+    def _look_at_route(self) -> None:
+        """Go by the present one from now on."""
+        if self._rerouting is not None or not self._is_outdated():
+            return
+        known = self._route.topic(self.topic)
+        if self._is_routed and _has_same_partitions(self._known, known):
+            assert self._known is not None
+            assert known is not None
+            owners = zip(self._known.owners, known.owners, strict=True)
+            moved = {number for number, (former, now) in enumerate(owners) if former != now}
+            self._known = known
+            if moved := moved - self._moving.keys():
+                self._move_to_owners(moved)
+        else:
             self._rerouting = self._crew.start("route", self._queue_anew(), about=self.topic)
-            self._is_moving.set()
-            for queue in self._queues.values():
-                queue.ready.set()
+        self._changed.set()
+        self._changed = asyncio.Event()
+        for queue in self._queues.values():
+            queue.ready.set()
+
+    def _move_to_owners(self, partitions: Collection[int]) -> None:
+        """They have others now. What goes to the rest isn't held up."""
+        mover = object()
+        self._moving |= dict.fromkeys(partitions, mover)
+        for queue in self._queues.values():
+            self._held += self._taken_out(queue, partitions)
+        under_way = [
+            queue.ended
+            for queue in self._queues.values()
+            if queue.ended is not None
+            and any(self._partition(one) in partitions for one in queue.under_way)
+        ]
+        move = self._crew.start("move", self._moved(mover, under_way), about=self.topic)
+        self._moves.add(move)
+        move.add_done_callback(self._move_ended)
+
+    async def _moved(self, mover: object, under_way: Collection[asyncio.Future[None]]) -> None:
+        try:
+            if under_way:
+                await asyncio.wait(under_way)
+            self._place_moved(mover)
+        except Exception as error:
+            self._moving = {n: one for n, one in self._moving.items() if one is not mover}
+            self._give_up(self._held, of=error)
+            raise
+
+    def _move_ended(self, move: asyncio.Task[None]) -> None:
+        self._moves.discard(move)
+        self._end_if_idle()
+
+    def _place_moved(self, mover: object) -> None:
+        partitions = {number for number, one in self._moving.items() if one is mover}
+        held, self._held = self._held, []
+        for number in partitions:
+            del self._moving[number]
+        for pending in sorted(held, key=lambda pending: pending.number):
+            self.add(pending)
 
     async def _queue_anew(self) -> None:
         try:
@@ -165,7 +224,7 @@ class TopicStream:
             self._place_anew()
         except Exception as error:
             self._rerouting = None
-            self._is_moving.clear()
+            self._moving.clear()
             queues = list(self._queues.values())
             for queue in queues:
                 if queue.task is None or queue.task.done():
@@ -179,7 +238,7 @@ class TopicStream:
         self._held = sorted(waiting, key=lambda pending: pending.number)
         self._queues.clear()
         self._rerouting = None
-        self._is_moving.clear()
+        self._moving.clear()
         self._is_routed = True
         former, self._known = self._known, self._route.topic(self.topic)
         if self._setbacks and not _has_same_partitions(former, self._known):
@@ -254,32 +313,44 @@ class TopicStream:
                 await self._rest(queue)
             else:
                 await self._linger(queue)
-            if self._is_outdated():
-                self._reroute()
+            self._look_at_route()
+            if self._rerouting is not None:
                 return
-            batch = self._take(queue)
-            queue.under_way = len(batch)
-            try:
-                left = await self._deliver(queue.way, batch)
-            except Exception as error:  # noqa: BLE001  # callers must not wait for ever
-                settle_all(batch, failed(error))
-            else:
-                self._put_back(queue, left)
-                if isinstance(queue.way, Aside):
-                    self._let_back(queue, batch, left)
-                elif left and self._setbacks:
-                    self._set_aside(queue, left)
-            queue.under_way = 0
+            if queue.waiting:
+                await self._send_some(queue)
         del self._queues[queue.way]
         self._end_if_idle()
 
+    async def _send_some(self, queue: _Queue) -> None:
+        batch = queue.under_way = self._take(queue)
+        queue.ended = asyncio.get_running_loop().create_future()
+        try:
+            left = await self._delivered(queue.way, batch)
+            self._put_back(queue, left)
+            if isinstance(queue.way, Aside):
+                self._let_back(queue, batch, left)
+            elif left and self._setbacks:
+                self._set_aside(queue, left)
+        finally:
+            queue.under_way = ()
+            queue.ended.cancel()  # which is what whoever waits for it hears
+
+    async def _delivered(self, way: Way, batch: Sequence[Pending]) -> list[Pending]:
+        try:
+            return await self._deliver(way, batch)
+        except Exception as error:  # noqa: BLE001  # callers must not wait for ever
+            settle_all(batch, failed(error))
+            return []
+
     def _put_back(self, queue: _Queue, left: Sequence[Pending]) -> None:
-        """What must be sent another way stands first here, unless it has a way of its own."""
-        strays = [pending for pending in left if self._strays(pending, queue.way)]
-        stays = [pending for pending in left if not self._strays(pending, queue.way)]
+        """What must be sent again stands first here, unless it has another way by now."""
+        stays = []
+        for pending in left:
+            if self._strays(pending, queue.way) or self._is_held_back(pending):
+                self.add(pending)
+            else:
+                stays.append(pending)
         queue.waiting.extendleft(reversed(stays))
-        for pending in strays:
-            self.add(pending)
 
     def _set_aside(self, queue: _Queue, left: Sequence[Pending]) -> None:
         """What waits in a node's queue for partitions that have just refused something."""
@@ -296,12 +367,15 @@ class TopicStream:
 
     def _move(self, queue: _Queue, partitions: Collection[int | None]) -> None:
         """Where they belong now. All of them, so that none overtakes another one of its key."""
-        moved = [one for one in queue.waiting if self._partition(one) in partitions]
-        queue.waiting = deque(
-            one for one in queue.waiting if self._partition(one) not in partitions
-        )
-        for pending in moved:
+        for pending in self._taken_out(queue, partitions):
             self.add(pending)
+
+    def _taken_out(self, queue: _Queue, partitions: Collection[int | None]) -> list[Pending]:
+        taken = [one for one in queue.waiting if self._partition(one) in partitions]
+        if taken:
+            left = [one for one in queue.waiting if self._partition(one) not in partitions]
+            queue.waiting = deque(left)
+        return taken
 
     def _strays(self, pending: Pending, way: Way) -> bool:
         """Whether it has a way of its own since it was sent on `way`."""
@@ -316,7 +390,7 @@ class TopicStream:
         self._end_if_idle()
 
     def _end_if_idle(self) -> None:
-        if not self._queues and not self._held and self._rerouting is None:
+        if not (self._queues or self._held or self._moves) and self._rerouting is None:
             self._idle()
 
     async def _linger(self, queue: _Queue) -> None:
@@ -333,7 +407,7 @@ class TopicStream:
 
     async def _rest(self, queue: _Queue) -> None:
         """Until some partition that is set aside may be asked, or what waits is queued anew."""
-        while self._rerouting is None:
+        while self._rerouting is None and queue.waiting:
             rest_s = min(map(self._due_s, queue.waiting)) - _now_s()
             if rest_s <= 0:
                 return
@@ -410,10 +484,10 @@ class TopicStream:
             if sets_aside:
                 self._set_back(stays)
                 break
-            if not left or self._is_outdated() or any(self._strays(one, way) for one in left):
+            if not left or self._is_called_back(way, left):
                 break
-            await self._pause(backoff_s)
-            if self._is_outdated():
+            await self._pause(backoff_s, way, left)
+            if self._is_called_back(way, left):
                 break
             backoff_s = min(backoff_s * 2, self._options.backoff_max_s)
         return left
@@ -422,20 +496,30 @@ class TopicStream:
         """But for events that were sent on, where the route has changed by that: they follow it at
         once, until that has happened so often that nodes seem to take each other for the owner.
         While a partition changes hands they do, until the slower of them has heard of it."""
-        follows = self._is_outdated()
+        self._look_at_route()
         for pending, answer in refused:
             is_sent_on = isinstance(answer, errors.StaleVersion)
-            if is_sent_on and follows and pending.hops <= self._options.hops:
+            follows = is_sent_on and self._is_held_back(pending)
+            if follows and pending.hops <= self._options.hops:
                 continue
             if (partition := self._partition(pending)) is not None:
                 self._setbacks.add(partition, pending)
 
-    async def _pause(self, at_most_s: float) -> None:
-        """Or until what waits is queued anew."""
-        pause_s = at_most_s * (0.5 + 0.5 * self._machine.jitter())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                await self._is_moving.wait()
+    def _is_called_back(self, way: Way, batch: Sequence[Pending]) -> bool:
+        """Whether some of it has to go another way."""
+        self._look_at_route()
+        return any(self._strays(one, way) or self._is_held_back(one) for one in batch)
+
+    async def _pause(self, at_most_s: float, way: Way, batch: Sequence[Pending]) -> None:
+        """Or until some of `batch` has to go another way."""
+        until_s = _now_s() + at_most_s * (0.5 + 0.5 * self._machine.jitter())
+        while not self._is_called_back(way, batch):
+            changed = self._changed
+            try:
+                async with asyncio.timeout_at(until_s):
+                    await changed.wait()
+            except TimeoutError:
+                return
 
     def _tell(self, way: Way, answers: Sequence[Outcome]) -> None:
         """The user, of what takes unusually long."""
