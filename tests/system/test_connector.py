@@ -89,7 +89,9 @@ class Shop:
         self._over.set()
         self._threads[0].join(30)
         self._last = "last"
-        self._insist(lambda: self.orders.insert_one({"_id": "last"}))
+        # Which may have been written although its answer was lost: then nothing changes any more.
+        last = {"_id": self._last}
+        self._insist(lambda: self.orders.replace_one(last, last, upsert=True))
         self._threads[1].join(30)
         assert not any(thread.is_alive() for thread in self._threads)
 
