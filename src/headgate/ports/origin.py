@@ -62,7 +62,8 @@ class Standing(msgspec.Struct, frozen=True):
 
 class Listing(msgspec.Struct, frozen=True):
     """What a snapshot can read: `collections`, each with about how many rows it has (None: nobody
-    can tell). `unread` are there, too, and aren't what the connector reads."""
+    can tell). `unread` are there, too, and aren't what the connector reads, or have no rows:
+    nothing is missing from them."""
 
     collections: Mapping[str, int | None]
     unread: frozenset[str] = frozenset()

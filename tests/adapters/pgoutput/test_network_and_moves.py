@@ -25,9 +25,9 @@ SOON_S = 0.5
 class PostgresStage(Stage):
     """Its connector reads a real database."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, **settings: str) -> None:
         super().__init__()
-        self._settings = {"dsn": dsn, "tables": TABLE}
+        self._settings = {"dsn": dsn, "tables": TABLE, **settings}
         routes = (ConnectorRoute("*", ORDERS.name),)
         self.connector = Connector(NAME, "postgresql", routes, self._settings, beginning=1)
 

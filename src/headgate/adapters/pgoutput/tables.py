@@ -130,6 +130,9 @@ class Tables:
                 sizes[name] = None if size < 0 else size
             else:
                 unread.add(name)
+        messages = self._database.settings.messages
+        if messages and messages not in sizes:
+            unread.add(messages)  # no table lacks what it never had
         return Listing(sizes, frozenset(unread))
 
     async def chunk(self, collection: str, behind: str) -> Chunk:
