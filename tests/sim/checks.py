@@ -4,7 +4,7 @@ that `status` shows at the end are those of the log and the letters."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 EVERY_S: Final = 0.1
+NEWS: Final = 200
+"""Looks, in which lanes hear what their coordinator knows while nothing is in its way."""
 LATE_S: Final = 1.5
-"""Of a lease that is too short a gateway knows the end too late, by so much at most."""
+"""A gateway that has the store alone to ask learns so much too late that somebody else has a
+target, at most."""
 STAYS: Final = 25
 """Looks at a gateway that runs, in which it lets stay whose rights have ended, at most."""
 KINDS: Final = {"ingest": "an ingest node", "router": "a router"}
@@ -67,6 +70,9 @@ class Checks:
         """Which one a coordinator had of a topic when it was looked at last."""
         self._overtaken: dict[Target, Overtaken] = {}
         self._outstayed: Counter[Stay] = Counter()
+        self._unheard: Counter[tuple[Process, str]] = Counter()
+        self.is_calm = False
+        """Is everything mended?"""
         self._look()
 
     def _look(self) -> None:
@@ -82,6 +88,8 @@ class Checks:
         for lane in self._world.cluster.lanes.living:
             if isinstance(lane.lane, Lane):
                 yield from self._of_lane(lane, lane.lane)
+        if self.is_calm:
+            yield from self._heard_by_lanes()
         yield from self._positions()
         for role in self._world.of("coordinator"):
             if isinstance(role.node, Coordinator) and role.node._term is not None:
@@ -208,6 +216,35 @@ class Checks:
             for _, one in (*outbound._backlog._waiting, *outbound._backlog._in_flight):
                 if not one.redelivery and one.seq <= self._settled(where.spec, one):
                     yield f"{_place(one)} waits at {name} for {gateway_id}, and is settled"
+
+    def _heard_by_lanes(self) -> Iterator[str]:
+        """They send to the processes that are there."""
+        gateways = [role for role in self._world.of("gateway") if role.is_ready]
+        there = {
+            role.name: role.node._options.incarnation
+            for role in gateways
+            if isinstance(role.node, Gateway)
+        }
+        known = {
+            one.process: dict(one.lane.holding.around.incarnations)
+            for one in self._world.cluster.lanes.living
+            if isinstance(one.lane, Lane)
+        }
+        yield from self._unheard_of(known, there)
+
+    def _unheard_of(
+        self, known: Mapping[Process, Mapping[str, str]], there: Mapping[str, str]
+    ) -> Iterator[str]:
+        wrong = [
+            (lane, name)
+            for lane, processes in known.items()
+            for name, process in processes.items()
+            if process != there.get(name, process)
+        ]
+        self._unheard = Counter({one: self._unheard[one] + 1 for one in wrong})
+        for (lane, name), looks in self._unheard.items():
+            if looks > NEWS:
+                yield f"{lane.name} sends to a process of {name} that isn't there any more"
 
     def _settled(self, spec: LaneSpec, one: Delivery) -> int:
         """What this lane has saved; 0 when somebody newer has the partition."""

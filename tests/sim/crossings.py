@@ -17,6 +17,7 @@ from tests.sim.clients import PROMPT_S, Subscribing
 from tests.sim.faults import AWAY_S, LASTS_S, TOPIC, TORN_S, VISITS, WEIGHTS, Faults
 from tests.sim.phases import PHASES, Phase
 from tests.sim.stores import EVERYTHING, Mood
+from tests.sim.world import ELECTION_TTL_S
 
 LEAD_S: Final = (0.3, 1.0, 2.0)
 """What has begun before the topic gets other partitions lasts for so long by then."""
@@ -37,6 +38,8 @@ ISLAND_S: Final = 5.0
 ENOUGH: Final = 3
 """Of consumers, so that they are at more than one gateway."""
 LATE_S: Final = 3.0
+UNASKED_S: Final = ELECTION_TTL_S
+"""Until another coordinator leads."""
 SLOW_S: Final = 0.5
 HURRY: Final = 0.1
 """What is left of a producer's pauses where there is to be much to read."""
@@ -306,6 +309,23 @@ class Crossings(Faults):
         happens = self.chance.choice((self.consumer_dies, self.consumer_comes, self.repartitioned))
         self.world.watcher.call_later(self.chance.choice(AWAY_S[1:4]), happens)
 
+    # --- the coordinator -------------------------------------------------------------------------
+
+    def unasked_crossing(self) -> None:
+        """More come than a gateway has time for while there is no coordinator to ask, and there is
+        one before they give up."""
+        world = self.world
+        for role in world.of("coordinator"):
+            role.kill()
+
+        def back() -> None:
+            for role in world.of("coordinator"):
+                role.start()
+
+        self._begins("no coordinator at all", "all coordinators are killed", AWAY_S[1], back)
+        comes_s = self.chance.uniform(UNASKED_S / 2, UNASKED_S)
+        world.watcher.call_later(comes_s, self.costly_filters)
+
     # --- producers -------------------------------------------------------------------------------
 
     def late_crossing(self) -> None:
@@ -356,4 +376,5 @@ ALL_WEIGHTS: Final[dict[str, float]] = {
     "torn_crossing": 2,
     "unheard_crossing": 2,
     "slow_consumers": 2,
+    "unasked_crossing": 2,
 }

@@ -116,7 +116,7 @@ class Run:
 
     def live(self) -> None:
         with watched(self.world.scheduler):
-            Checks(self.world)
+            self._checks = Checks(self.world)
             self._begin()
             self._go_wrong()
             self._calm_down()
@@ -214,6 +214,7 @@ class Run:
         world = self.world
         world.say("calm")
         self.faults.calm()
+        self._checks.is_calm = True
         world.network.mend_all()
         world.cluster.leases.is_away = False
         for weather in world.cluster.weather.values():
@@ -222,7 +223,7 @@ class Run:
         self._bury_some()
         for role in world.roles.values():
             role.revive()
-        self._replace_one()
+        goes_on_s = 2 * REPLACED_S if self._replace_one() else 0.0
         self.faults.end_drains()
         world.cluster.history.is_away = False
         self._make_room()
@@ -231,7 +232,7 @@ class Run:
         for consumer in self.faults.consumers:
             consumer.pause_s = PROMPT_S
         for producer in self._producers:
-            producer.stop()
+            world.watcher.call_later(goes_on_s, producer.stop)
         until_s = world.scheduler.now_s + CALM_S
         looks = itertools.count()
         while world.scheduler.now_s < until_s and not world.oracle.violations:
@@ -255,9 +256,9 @@ class Run:
                 self.world.say(f"{roles[-1].name} is dead for ever")
                 self.world.meets(f"for ever without one {kind}")
 
-    def _replace_one(self) -> None:
-        """Another process has its name at once; and nothing happens after that which everybody
-        would hear of."""
+    def _replace_one(self) -> bool:
+        """Another process has its name at once, and nothing happens after that which everybody
+        would hear of; but something is sent. Whether there is one."""
         chance = random.Random(f"replaced {self.seed}")
 
         def replaced() -> None:
@@ -267,8 +268,10 @@ class Run:
             role.kill()
             role.start()
 
-        if chance.random() < REPLACED:
+        there_is = chance.random() < REPLACED
+        if there_is:
             self.world.watcher.call_later(chance.uniform(0.0, REPLACED_S), replaced)
+        return there_is
 
     def _wrong_sums(self) -> str:
         """As `status` shows them now."""

@@ -3,6 +3,7 @@ up."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from headgate.decide.groups.unacknowledged import InHand
 from headgate.model.event import PartitionRef
 from headgate.model.topology import FormerVersion, Owner, Repartition, Topic
 from headgate.services.gateway.service import Gateway
-from tests.sim.checks import LATE_S, Checks
+from tests.sim.checks import LATE_S, NEWS, Checks
 from tests.sim.oracle import Oracle, Routing
 from tests.sim.phases import Phases
 from tests.sim.scheduler import Process
@@ -24,6 +25,11 @@ SINCE = 7
 SMALL = Topic("planes", 1, "keyed", 1)
 GROWN = Topic("planes", 2, "keyed", 2, (3, 0), (FormerVersion(1, (0,), (3,)),), original=1)
 TIMING = {"timeout": 4.0, "check_in": 1.0, "grace": 1.0, "adoption_timeout": 10.0}
+
+
+@dataclass(frozen=True)
+class Named:
+    name: str
 
 
 class Told:
@@ -157,3 +163,20 @@ def test_a_gateway_hands_out_nothing_of_a_target_that_somebody_else_has() -> Non
     target._hand.hand_out(0, 4)
     found = target.looked_at(world)
     assert found == [f"gateway-1 hands out of {target.owner.ref}, which somebody else has"]
+
+
+def test_a_lane_hears_of_a_gateway_that_is_another_process_by_now() -> None:
+    world, lane = Told(), cast("Process", Named("lane-0"))
+
+    def looks(times: int, known: str, there: dict[str, str]) -> list[str]:
+        found: list[str] = []
+        for _ in range(times):
+            found += world.checks._unheard_of({lane: {"gateway-1": known}}, there)
+        return found
+
+    assert looks(2 * NEWS, "old", {}) == [], "none is there"
+    assert looks(NEWS, "old", {"gateway-1": "new"}) == []
+    assert looks(1, "new", {"gateway-1": "new"}) == [], "it has heard"
+    assert looks(NEWS, "old", {"gateway-1": "new"}) == []
+    wrong = "lane-0 sends to a process of gateway-1 that isn't there any more"
+    assert looks(1, "old", {"gateway-1": "new"}) == [wrong]
