@@ -7,7 +7,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -30,6 +30,7 @@ from headgate.model.api import (
     TopologyAnswer,
 )
 from headgate.tasks import deaths
+from tests.client.cancelling import Cancelled, Cancelling, cancel_everywhere
 from tests.decide.produce.test_routing_cache import topology
 from tests.virtual_time import run_virtual
 
@@ -343,3 +344,56 @@ def test_what_is_sent_on_for_ever_says_so_in_the_end() -> None:
                 await producer.send("t", {"n": 0}, key=STUCK[0])
 
     run_virtual(scenario())
+
+
+async def troubled(cancelling: Cancelling) -> None:
+    """A partition takes nothing, gets another owner while its former one says nothing, and the
+    topic other partitions in the end."""
+    nodes = Nodes(sent_on)
+    producer = producer_of(nodes, deadline_s=4.0, backoff_max_s=0.2, request_timeout_s=0.5)
+    written: list[tuple[str, int]] = []
+
+    async def send(name: str, number: int, *keys: str) -> None:
+        events = [OutgoingEvent({"n": number}, key=key) for key in keys]
+        with suppress(Cancelled):
+            outcomes = await cancelling.call(name, producer.send_many("t", events))
+            assert all(isinstance(one, Receipt) for one in outcomes), outcomes
+            written.extend((key, number) for key in keys)
+
+    if not await _entered(cancelling, producer):
+        await producer.__aenter__()
+    sending = [asyncio.create_task(send("first", 1, *KEYS))]
+    await asyncio.sleep(0.3)
+    sending.append(asyncio.create_task(send("second", 2, *KEYS)))
+    nodes.silent.add("b")
+    await asyncio.sleep(0.1)
+    await producer._route._apply(topology(2, ["a"] * PARTITIONS))
+    sending.append(asyncio.create_task(send("third", 3, *KEYS)))
+    await asyncio.sleep(0.1)
+    nodes.refusal = None
+    nodes.silent.clear()
+    await asyncio.gather(*sending)
+    sending = [asyncio.create_task(send("fourth", 4, *KEYS))]
+    await asyncio.sleep(0)
+    await producer._route._apply(topology(3, ["b"] * PARTITIONS, version=2))
+    await send("fifth", 5, *FREE)
+    with suppress(Cancelled):
+        await cancelling.call("close", producer.close())
+    await asyncio.gather(*sending)
+    await producer.close()
+    assert set(written) <= set(nodes.log)
+    for key in KEYS:
+        numbers = [number for one, number in nodes.log if one == key]
+        assert numbers == sorted(set(numbers))
+
+
+async def _entered(cancelling: Cancelling, producer: Producer) -> bool:
+    try:
+        await cancelling.call("enter", producer.__aenter__())
+    except Cancelled:
+        return False
+    return True
+
+
+def test_calls_may_be_cancelled_at_any_await_meanwhile() -> None:
+    assert cancel_everywhere(troubled) > 8
