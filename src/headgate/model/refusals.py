@@ -29,5 +29,9 @@ def _tree(kind: type[errors.HeadgateError]) -> Iterator[type[errors.HeadgateErro
         yield from _tree(child)
 
 
-_KINDS = {kind.code: kind for kind in _tree(errors.HeadgateError)}
-"""Error classes by code; where a child keeps its parent's code, the child."""
+_KINDS = {
+    **{kind.code: kind for kind in _tree(errors.HeadgateError) if "code" in vars(kind)},
+    errors.InvalidRequest.code: errors.InvalidRequest,
+}
+"""Error classes by code; where a child keeps its parent's, the parent. A caller's mistake of no
+kind of its own is one in the request."""
