@@ -4,7 +4,7 @@
 //   {fields}        what is new of the overview (all of it at first)
 //   {link}          {connected, since, why, status}: whether there is a line; `why` is a sentence,
 //                   `status` that of the gateway's answer, where it refused
-//   {samples}       the history, to whoever comes later
+//   {samples}       the history, to listeners that come later
 //   {cleared}       what was told before counts no more
 
 import { readEvents, Refused } from "./event_stream.js";

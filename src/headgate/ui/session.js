@@ -20,7 +20,7 @@ export async function learn() {
   return session;
 }
 
-/** Whether whoever uses this page may do that, such as "write:nodes", at least with some topics. */
+/** Whether the page's user may do that, such as "write:nodes", at least with some topics. */
 export function may(what) {
   return session.may === null || session.may.includes(what);
 }

@@ -111,7 +111,7 @@ class PostgresChangeStream:
             self._link.report()
 
     def _has_reached_rows(self) -> bool:
-        """Once, so that whoever waits for the stream can hand them in."""
+        """Once, so that the reader that waits for the stream can hand them in."""
         if not self._awaited or self._decoding.position < self._awaited:
             return False
         self._awaited = ""

@@ -105,7 +105,7 @@ class Route:
             await asyncio.wait([self._fetching])
 
     def refresh(self, topic: str) -> None:
-        """Ask for the topology if that may help, for whoever sends after the answer is there."""
+        """Ask for the topology if that may help, for the sends after the answer is there."""
         if self.must_ask(topic):
             self.begin()
 

@@ -12,10 +12,10 @@ two owners holds its own keys, and not those of the topic.
 
 On an opportunistic topic, where nothing has an order, an event's id leads to its node, and a
 request of unknown outcome gets a queue of its own: it is sent again as it was, to the node that may
-have it, or whoever takes the place of that, and nobody waits behind it.
+have it, or to the one that took that one's place, and nothing waits behind it.
 
 Every loop here ends at the events' deadline: nothing is sent after that, and nothing that has an
-outcome. No mistake in here leaves an event without one: whoever makes it settles what it had in
+outcome. No mistake in here leaves an event without one: the task that fails settles what it had in
 hand, and the producer what was forgotten all the same (see calls.py).
 """
 
@@ -366,7 +366,8 @@ class TopicStream:
         self._move(queue, taken)
 
     def _move(self, queue: _Queue, partitions: Collection[int | None]) -> None:
-        """Where they belong now. All of them, so that none overtakes another one of its key."""
+        """Queue the waiting events of these partitions where they belong now. All of them, so that
+        none overtakes another one of its key."""
         for pending in self._taken_out(queue, partitions):
             self.add(pending)
 
@@ -532,7 +533,8 @@ class TopicStream:
             outages.lost("", refused.message, "sending again", _now_s())
 
     def _worth_sending(self, batch: Sequence[Pending]) -> list[Pending]:
-        """Without those that nobody waits for, and those whose time is over, which are told so.
+        """The batch without events that no call waits for, and those whose time is over, which are
+        told so.
 
         What is in doubt stays, so that its request is the same again, until all of it is over.
         """
