@@ -4,8 +4,8 @@ The delivery is stored whole, as JSON; what a store filters or changes has a col
 those only `redelivery` (an operator wants it sent again) changes what comes back. The last field of
 the JSON is a checksum of the others and of the gateway that the letter is for (XXH3, 64 bits): what
 the disk has changed of either is sent to nobody. It stands in there, and not in a column, so that
-whoever reads letters knows it from any store, and a Headgate from before passes over it. State,
-time and attempts have none: they change, and whatever they say loses no event.
+readers of letters know it from any store, and a Headgate from before passes over it. State, time
+and attempts have none: they change, and whatever they say loses no event.
 
 Invariant: a letter whose checksum differs, or that says it is of another record than its row, is
 shown as damaged; one without (from before there were any) is read as it is.
@@ -162,7 +162,7 @@ def undamaged(content: bytes, place: Place, gateway_id: str) -> Delivery | None:
 
 
 def of_any_place(content: bytes) -> Delivery | None:
-    """The same, whatever place it says and whomever it is for."""
+    """The same, for any place and any gateway."""
     try:
         return decoded(content, redelivery=False)
     except StorageFailed:

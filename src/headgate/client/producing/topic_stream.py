@@ -333,7 +333,7 @@ class TopicStream:
                 self._set_aside(queue, left)
         finally:
             queue.under_way = ()
-            queue.ended.cancel()  # which is what whoever waits for it hears
+            queue.ended.cancel()  # which tasks that wait for it hear
 
     async def _delivered(self, way: Way, batch: Sequence[Pending]) -> list[Pending]:
         try:
