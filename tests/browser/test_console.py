@@ -525,6 +525,19 @@ async def test_whoever_is_logged_in_sees_and_does_what_they_may(page: Page) -> N
         assert console.done == [("POST /v1/nodes/ingest-1/restart", None)]
 
 
+async def test_who_may_not_see_how_the_system_fares_is_told_that_and_not_that_it_is_away(
+    page: Page,
+) -> None:
+    page.set_default_timeout(10_000)
+    async with serving(token("reader", "subscribe on flights")) as console:
+        await page.goto(f"{console.url}/ui/#/connectors")
+        await page.get_by_label("Token").fill(secret_of("reader"))
+        await page.get_by_role("button", name="Log in").click()
+        await page.locator("#link", has_text="not granted").wait_for()
+        await page.get_by_text("You can't see how the system fares").wait_for()
+        assert await page.get_by_text("There are no connectors").is_hidden(), "nobody knows"
+
+
 async def test_a_log_in_begins_and_ends_in_every_tab(page: Page) -> None:
     page.set_default_timeout(10_000)
     async with serving(token("boss", "admin")) as console:

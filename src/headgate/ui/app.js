@@ -115,6 +115,7 @@ function loggedIn() {
 
 // --- whether it is up to date -----------------------------------------------------------------
 
+const FORBIDDEN = 403;
 let graceTimer = 0;
 
 function showLink() {
@@ -123,18 +124,29 @@ function showLink() {
   clearTimeout(graceTimer);
   const lateMs = Date.now() - link.since;
   const isLost = !link.connected && lateMs >= GRACE_MS && !session.isLoggedOut();
+  const isRefused = isLost && link.status === FORBIDDEN;
   if (!link.connected && !isLost) graceTimer = setTimeout(showLink, GRACE_MS - lateMs + 10);
   if (link.connected) text(linkState, away ? "connected, coordinator away" : "live");
-  else text(linkState, isLost ? "not connected" : "connecting…");
-  linkState.className = `link-state ${link.connected ? (away ? "warn" : "good") : isLost ? "bad" : "busy"}`;
+  else text(linkState, isRefused ? "not granted" : isLost ? "not connected" : "connecting…");
+  const isWarning = away || isRefused;
+  linkState.className = `link-state ${isWarning ? "warn" : link.connected ? "good" : isLost ? "bad" : "busy"}`;
   document.body.classList.toggle("stale", isLost || Boolean(away));
   banner.hidden = !(isLost || away);
   if (banner.hidden) return;
+  text(banner, isRefused ? unseen(link) : trouble(link, away, known));
+}
+
+/** Nothing is wrong: whoever is logged in isn't granted what these pages show. */
+function unseen({ why }) {
+  const records = `${location.origin}/ui/#/topics/NAME/records`;
+  return `You can't see how the system fares: ${why}. The records of a topic that you may follow are at ${records}.`;
+}
+
+function trouble(link, away, known) {
   const seen = known?.seen_ms ? ` What you see is from ${clock(known.seen_ms)}.` : "";
-  const words = isLost
-    ? `Not connected since ${clock(link.since)}: ${link.why || "the gateway doesn't answer"}.${seen} This page tries again by itself.`
-    : `${away.charAt(0).toUpperCase()}${away.slice(1)}.${seen}`;
-  text(banner, words);
+  if (away) return `${away.charAt(0).toUpperCase()}${away.slice(1)}.${seen}`;
+  const why = link.why || "the gateway doesn't answer";
+  return `Not connected since ${clock(link.since)}: ${why}.${seen} This page tries again by itself.`;
 }
 
 // --- dark or light ----------------------------------------------------------------------------

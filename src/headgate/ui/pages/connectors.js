@@ -9,7 +9,7 @@ import { button, facts, field, stateOf } from "../parts/pieces.js";
 
 export function open() {
   const list = h("div", { class: "stack" });
-  const empty = h("p", { class: "empty" }, "There are no connectors: ", h("code", null, "headgate connector create"), " makes one.");
+  const empty = h("p", { class: "empty", hidden: true }, "There are no connectors: ", h("code", null, "headgate connector create"), " makes one.");
   return {
     title: "Connectors",
     element: h("div", { class: "page" }, empty, list),
