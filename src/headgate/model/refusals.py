@@ -29,7 +29,7 @@ def _tree(kind: type[errors.HeadgateError]) -> Iterator[type[errors.HeadgateErro
         yield from _tree(child)
 
 
-_KINDS = {
+_KINDS: dict[str, type[errors.HeadgateError]] = {
     **{kind.code: kind for kind in _tree(errors.HeadgateError) if "code" in vars(kind)},
     errors.InvalidRequest.code: errors.InvalidRequest,
 }
