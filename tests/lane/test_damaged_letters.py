@@ -3,14 +3,27 @@ and nothing else, until it is deleted, or its store is brought back from a copy.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from headgate.errors import NotNow
-from headgate.model.letters import Letter
+from headgate.lane.letters.elders import Elders
+from headgate.model.delivery import Delivery
+from headgate.model.event import Fence, PartitionRef
+from headgate.model.letters import Letter, NewLetter
 from tests.lane.test_setting_aside import report
-from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
+from tests.lane.world import (
+    FaultyLetters,
+    LaneWorld,
+    everything,
+    on_virtual_time,
+    settle_down,
+)
 from tests.virtual_time import run_virtual
+from tests.written_log import TOPIC
 
 DOWN = NotNow("down")
 PARTITIONS = 4
@@ -113,3 +126,44 @@ async def test_the_next_lane_stands_still_there_too() -> None:
     await successor.letters.delete([id_])
     await settle_down(30)
     assert successor.gateways.seqs("gateway-1", 0) == [*range(2, BEFORE + 6)]
+
+
+@pytest.mark.parametrize("way", ["damaged", "unreadable"])
+def test_what_comes_before_a_repartition_holds_its_own_heirs_alone(way: str) -> None:
+    """Of the four partitions 2 and 3 come from 0 and 1, each of which has something parked."""
+    run_virtual(_it_holds_its_own_heirs(way))
+
+
+async def _it_holds_its_own_heirs(way: str) -> None:
+    refs = [PartitionRef(TOPIC, number) for number in range(4)]
+    store = FaultyLetters()
+    fences = {ref: Fence(1) for ref in refs}
+    await store.put([letter(1, number) for number in range(2)], fences, now_ms=1)
+    first, second = store.of("parked")
+    if way == "damaged":
+        store.stored.letters[first.id] = replace(first, damage="a bit has flipped")
+    else:
+        store.damaged = {first.id}
+
+    class Holding:
+        """What of it is asked."""
+
+        def before(self, ref: PartitionRef, version: int) -> dict[PartitionRef, int]:
+            return {refs[ref.partition - 2]: 5}
+
+    elders = Elders("gateway-1", store, cast("Any", Holding()))
+    heirs = dict.fromkeys(refs[2:], 2)
+    await elders.awaited_by(heirs, 0.0)
+    assert set(await elders.awaited_by(heirs, 20.0)) == {*refs[2:]}
+    await store.remove([second], fences)
+    assert await elders.awaited_by(heirs, 40.0) == {refs[2]: False}
+    await store.delete([first.id])
+    store.damaged = set()
+    await store.remove([first], fences)
+    assert await elders.awaited_by(heirs, 60.0) == {}
+
+
+def letter(seq: int, partition: int) -> NewLetter:
+    document = msgspec.Raw(b"{}")
+    delivery = Delivery(TOPIC, partition, seq, f"e{seq}", "k", "", "insert", document, ("s1",), 1)
+    return NewLetter("gateway-1", "parked", "unreachable", delivery)

@@ -7,11 +7,18 @@ so nothing of it is parked later on. Whether the older ones are on their way sho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import structlog
+
+from headgate.errors import HeadgateError
 from headgate.lane.holding import Holding
 from headgate.model.event import PartitionRef
+from headgate.model.letters import Letter
 from headgate.ports.letters import LetterStore
+from headgate.telemetry import LogLine
+
+log = structlog.get_logger()
 
 MOVES_WITHIN_S = 10.0
 """The oldest letter of a partition is another one after so long, or nothing is sent of it."""
@@ -38,9 +45,8 @@ class Elders:
             one: self._holding.before(*one) for one in versions.items() if one not in self._gone
         }
         wanted = {ref for elders in before.values() for ref in elders}
-        found = await self._store.parked(self._gateway_id, wanted, each=1) if wanted else []
-        oldest = {letter.ref: letter.delivery.seq for letter in found}
-        moving = {ref for ref, seq in oldest.items() if self._moves(ref, seq, now_s)}
+        oldest = await self._found(sorted(wanted)) if wanted else {}
+        moving = {ref for ref, seq in oldest.items() if seq and self._moves(ref, seq, now_s)}
         waiting: dict[PartitionRef, bool] = {}
         for one, elders in before.items():
             parked = {ref for ref, last in elders.items() if oldest.get(ref, last + 1) <= last}
@@ -49,6 +55,29 @@ class Elders:
             else:
                 self._gone.add(one)
         return waiting
+
+    async def _found(self, refs: Sequence[PartitionRef]) -> dict[PartitionRef, int]:
+        """The seq of the oldest letter of each that has any, damaged or not; 0 where that can't be
+        read, which holds those alone that wait for it."""
+        try:
+            return self._seqs(await self._store.parked(self._gateway_id, refs, each=1))
+        except HeadgateError:
+            oldest: dict[PartitionRef, int] = {}
+        for ref in refs:
+            try:
+                oldest |= self._seqs(await self._store.parked(self._gateway_id, [ref], each=1))
+            except HeadgateError as error:
+                oldest[ref] = 0
+                log.error(
+                    LogLine.LETTERS_FAILED,
+                    gateway=self._gateway_id,
+                    partition=str(ref),
+                    error=error.message,
+                )
+        return oldest
+
+    def _seqs(self, letters: Sequence[Letter]) -> dict[PartitionRef, int]:
+        return {letter.ref: letter.delivery.seq for letter in letters}
 
     def _moves(self, ref: PartitionRef, seq: int, now_s: float) -> bool:
         known, since_s = self._oldest.get(ref, (0, now_s))
