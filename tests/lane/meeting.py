@@ -361,6 +361,8 @@ class Meeting:
         self.random = r = random.Random(seed)
         self.chance = random.Random(f"who may be shown what, {seed}")
         self.haste = random.Random(f"how long others take, {seed}")
+        self.rot = random.Random(f"what the disk damages, {seed}")
+        self.rots = self.rot.random() < 0.4
         self.mode = r.choice(["direct", "direct", "broadcast", "consistent_hash"])
         self.soft_delete = r.choice(["", SOFT_DELETE])
         placements: list[Placement] = ["keyed", "keyed", "keyed", "opportunistic"]
@@ -780,6 +782,11 @@ class Meeting:
         else:
             self.corrupt.discard((ref, seq))
 
+    def bring_back_letters(self) -> None:
+        """From a copy that is whole."""
+        stored = self.letters.stored.letters
+        stored.update({id_: replace(one, damage="") for id_, one in stored.items() if one.damage})
+
     def restore(self) -> None:
         for ref, seq in sorted(self.corrupt):
             self.flip(ref, seq)
@@ -999,6 +1006,7 @@ class Life:
             self.said.append(f"{asyncio.get_running_loop().time():9.2f} {name}")
             self.meeting.judge.look_at(self.meeting.letters.letters)
             await getattr(self, f"_{name}")()
+            await self._rot()
             self.meeting.judge.look_at(self.meeting.letters.letters)
         self.said.append(f"{asyncio.get_running_loop().time():9.2f} calm")
         await self._calm()
@@ -1138,6 +1146,25 @@ class Life:
     async def _delete(self) -> None:
         dead = [one.id for one in self.meeting.letters.letters if one.state == "dead"][:1]
         await self.meeting.letters.delete(dead)
+
+    async def _rot(self) -> None:
+        """In some lives the disk damages letters, which are given up, or brought back."""
+        m, r = self.meeting, self.meeting.rot
+        if not m.rots or r.random() > 0.3:
+            return
+        stored = m.letters.stored.letters
+        parked = [one for one in stored.values() if one.state == "parked"]
+        damaged = [one for one in parked if one.damage]
+        what = r.choice(["spoils", "spoils", "is brought back", "is given up"])
+        if what == "spoils" and parked:
+            one = r.choice(parked)
+            stored[one.id] = replace(one, damage="a bit has flipped")
+            m.met["damage", "parked"] += 1
+        elif what == "is brought back":
+            m.bring_back_letters()
+        elif what == "is given up" and damaged and not damaged[0].delivery.broadcast:
+            m.judge.look_at([replace(damaged[0], state="dead")])  # nobody is told of it
+            await m.letters.delete([damaged[0].id])
 
     async def _come(self) -> None:
         if len([one for one in self.meeting.judge.clients if one.is_here]) < 5:
@@ -1312,6 +1339,7 @@ class Life:
         m.net.answers_to_lose = 0
         m.letters.failing = m.checkpoints.failing = None
         m.letters_mood.mood = m.positions_mood.mood = "well"
+        m.bring_back_letters()
         m.restore()
         for gateway in m.gateways.values():
             gateway.coordinator.refusing = None

@@ -30,10 +30,10 @@ stores that fail, hang, or do as they are told and fail all the same, bounds in 
 so low that they are met, retention, holes in the log, quotas, subscribers who are sent away for
 being slow, documents larger than what may wait, soft deletes, records that leave what somebody
 watches, subscribers whose filters exclude a collection, subscribers and groups whose grants have a
-filter of their own, records that are corrupt until they are restored or skipped, logs that lose
-their history, or what is newest of it, until they are moved on, and topics without keys whose
-events are in the log twice. Not here: topics that are deleted and made again, and consumers that
-fail (tests/groups).
+filter of their own, records that are corrupt until they are restored or skipped, parked letters
+that are damaged until they are brought back or given up, logs that lose their history, or what is
+newest of it, until they are moved on, and topics without keys whose events are in the log twice.
+Not here: topics that are deleted and made again, and consumers that fail (tests/groups).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from headgate.adapters.letters import printable
+from headgate.adapters.letters import in_place_of_damaged, printable
 from headgate.decide.delivery.parts import joined
 from headgate.decide.letters.fences import admitted
 from headgate.model.event import Fence, PartitionRef
@@ -54,6 +54,12 @@ class MemoryLetters:
         if one is None:
             self._write(self._next_id(), new, now_ms)
             return
+        if one.damage:
+            self.forget(one.id)
+            self._write(self._next_id(), new, now_ms)
+            if (kept := in_place_of_damaged(new)) is not None:
+                self.put(kept, now_ms=now_ms)
+            return
         both = joined(one.delivery, new.delivery)
         if (one.reason, one.delivery) == (new.reason, both):
             return
@@ -82,7 +88,6 @@ class MemoryLetters:
         stored = self.letters.get(said.id)
         if stored is None or stored.state != "parked":
             return
-        delivery = stored.delivery
         self._leave(stored)
         dead = replace(
             stored,
@@ -94,9 +99,12 @@ class MemoryLetters:
         )
         before = self._at(_place(dead))
         if before is not None:
-            delivery = joined(before.delivery, delivery)
             self.forget(before.id)
-        self.letters[dead.id] = replace(dead, delivery=delivery)
+            if dead.damage:
+                dead = replace(dead, delivery=before.delivery, damage=before.damage)
+            elif not before.damage:
+                dead = replace(dead, delivery=joined(before.delivery, dead.delivery))
+        self.letters[dead.id] = dead
         self._enter(dead)
 
     def revive(self, id_: int, *, now_ms: int) -> None:
