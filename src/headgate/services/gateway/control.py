@@ -18,6 +18,10 @@ from headgate.model.control.to_coordinator import ToCoordinator
 from headgate.model.topology import Topic, Topology
 from headgate.ports.control import ControlSession
 
+WITHOUT_ANY = 3
+"""So many times as long: with what ships that is longer than a node waits before it connects to the
+coordinator again."""
+
 
 class Control:
     """Says nothing, and knows an empty topology, until there is a session."""
@@ -79,7 +83,10 @@ class Control:
         self, name: str, *, grace_s: float, is_shown: Callable[[str], bool] = lambda _: True
     ) -> Topic:
         """Raises UnknownTopic after that wait, which may name a topic that `is_shown` and was
-        meant; NotNow while there is no coordinator that would have told of a new one."""
+        meant; NotNow while there is no coordinator that would have told of a new one. Where there
+        is no topic at all the wait is longer: the coordinator may have lost all that it had stored,
+        and be about to hear of them from nodes that come back to it."""
+        grace_s *= 1 if self.topology.topics else WITHOUT_ANY
         try:
             async with asyncio.timeout(grace_s):
                 while (topic := self.topology.topic(name)) is None:
