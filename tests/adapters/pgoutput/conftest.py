@@ -43,7 +43,7 @@ class Database:
 
 @pytest.fixture(scope="session")
 def lone_postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
+    with Postgres(max_prepared_transactions="4") as server:
         yield server
 
 

@@ -390,6 +390,25 @@ async def test_a_transaction_that_a_new_slot_waits_for_is_named_and_nothing_is_l
             assert [one.key for one in await events(stream, 1)] == ["2"]
 
 
+async def test_a_prepared_transaction_that_a_new_slot_waits_for_is_named(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process has it, and nobody would find it by another one's."""
+    monkeypatch.setattr(slot, "CREATE_WAIT_S", 0.3)
+    await database.run("CREATE TABLE t (id int PRIMARY KEY)")
+    await database.run("BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'forgotten'")
+    async with an_origin(database.dsn) as origin:
+        try:
+            with pytest.raises(OriginUnavailable, match="prepared as 'forgotten' in the database"):
+                async with origin.open("", begin_at=BEGIN_NOW):
+                    pass
+        finally:
+            await database.run("ROLLBACK PREPARED 'forgotten'")
+        async with origin.open("", begin_at=BEGIN_NOW) as stream:
+            await database.run("INSERT INTO t VALUES (2)")
+            assert [one.key for one in await events(stream, 1)] == ["2"]
+
+
 async def test_tables_that_inherit_are_their_own_and_nothing_of_the_connectors(
     database: Database,
 ) -> None:

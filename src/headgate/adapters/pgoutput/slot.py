@@ -36,9 +36,14 @@ _CREATE_WITH_FAILOVER = (
 )
 _GIVE_UP_AFTER = "SELECT set_config('statement_timeout', %s, false)"
 _OLDEST = """
-SELECT pid, date_trunc('second', xact_start)::text FROM pg_stat_activity
-WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1
+SELECT 'of process ' || pid, date_trunc('second', xact_start)::text, age(backend_xid)
+FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()
+UNION ALL
+SELECT format('prepared as %L in the database %s', gid, database),
+  date_trunc('second', prepared)::text, age(transaction)
+FROM pg_prepared_xacts ORDER BY 3 DESC LIMIT 1
 """
+"""No process has one that was prepared, and it outlives restarts."""
 _FIND = (
     "SELECT to_jsonb(s), pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN "
     "pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn)::bigint "
@@ -100,7 +105,7 @@ class Slot:
         except psycopg.errors.QueryCanceled as error:
             raise OriginUnavailable(
                 "a new replication slot waits for the transactions that are open, the oldest of "
-                f"them of {await self._oldest()}: end it, or wait"
+                f"them {await self._oldest()}: end it, or wait"
             ) from error
         finally:
             with contextlib.suppress(psycopg.Error, HeadgateError):
@@ -109,7 +114,7 @@ class Slot:
 
     async def _oldest(self) -> str:
         rows = await self._database.rows(_OLDEST)
-        return f"process {rows[0][0]}, open since {rows[0][1]}" if rows else "another session"
+        return f"{rows[0][0]}, open since {rows[0][1]}" if rows else "of another session"
 
     async def drop(self) -> None:
         """Nothing happens where there is no slot. Raises psycopg's errors, also where another
