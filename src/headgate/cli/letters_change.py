@@ -32,7 +32,7 @@ LINES_MAX = 10
 @dataclass(frozen=True, slots=True)
 class Change:
     """`verb` is the command and the path, `done` what it has done; `options` it was given. It
-    `waits` for a moment for what becomes of the letters."""
+    `waits` for a moment to hear how the letters were answered."""
 
     verb: str
     done: str

@@ -80,8 +80,8 @@ class LetterSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
     One call changes up to `limit` letters with ids above `after`; call again with `after` set to
     the `last_id` of the answer as long as that says `more`. `dry_run` changes nothing and counts
-    every letter that is meant, so it takes no `after`. A retry waits for up to `wait` for what
-    becomes of the letters."""
+    every letter that is meant, so it takes no `after`. A retry waits for up to `wait` to hear how
+    the letters were answered."""
 
     ids: Annotated[list[LetterId], msgspec.Meta(max_length=CHANGED_MAX)] | None = None
     filter: LetterFilter | None = None
@@ -92,10 +92,10 @@ class LetterSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
 
 class LettersChanged(msgspec.Struct, frozen=True):
-    """How many were changed, or with `dry_run` would be. Who waits for what becomes of letters that
-    are sent again also learns how many were `delivered` to everybody who is subscribed now, how
-    many are `dead_again`, and why (`errors`); the others are on their way. Who doesn't wait learns
-    it where some can't be sent at all."""
+    """How many were changed, or with `dry_run` would be. A caller that waits for letters that are
+    sent again also learns how many were `delivered` to all who are subscribed now, how many are
+    `dead_again`, and why (`errors`); the others are on their way. Without waiting, it learns of
+    those that can't be sent at all."""
 
     count: int
     last_id: int

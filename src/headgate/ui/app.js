@@ -136,7 +136,7 @@ function showLink() {
   text(banner, isRefused ? unseen(link) : trouble(link, away, known));
 }
 
-/** Nothing is wrong: whoever is logged in isn't granted what these pages show. */
+/** Nothing is wrong: the principal that is logged in isn't granted what these pages show. */
 function unseen({ why }) {
   const records = `${location.origin}/ui/#/topics/NAME/records`;
   return `You can't see how the system fares: ${why}. The records of a topic that you may follow are at ${records}.`;

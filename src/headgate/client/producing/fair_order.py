@@ -1,7 +1,7 @@
-"""Which call of a producer gets room before which: the earlier one of a key, with all that it has.
+"""Which call of a producer gets room before which: the earlier one of a key, with all its events.
 
 A call that is too long for one request gets room part by part, and others get theirs in between.
-Invariant: nobody gets room for an event of a key before every earlier call has got it for all of
+Invariant: no call gets room for an event of a key before every earlier call has got it for all of
 its events of that key, or was refused. Calls that share no key don't wait for each other here.
 Events without a key have no order.
 """

@@ -54,8 +54,7 @@ class Parked:
         self._condition = condition
         self._backlog = backlog
         self._size = size
-        """Letters may well be larger than what comes now: what becomes of the one is no sign for
-        the other."""
+        """Letters may well be larger than new deliveries, so each has a batch size of its own."""
         self._joining = Joining()
         self._pacing = Pacing()
         self._redrive_at_s = -NEVER

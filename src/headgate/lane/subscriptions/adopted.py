@@ -82,8 +82,8 @@ class KeptIndex:
 
 
 class Adopted:
-    """`kept` is where other lanes of the process find the index, and where theirs is; `note` writes
-    down what is about to be taken up, and may be called in a thread."""
+    """`kept` shares the index with other lanes of the process; `note` writes down what is about to
+    be taken up, and may be called in a thread."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which windows are over, also for lanes of theirs that appear only afterwards."""
+"""Which windows are over, also for lanes of such a window that appear only afterwards."""
 
 from __future__ import annotations
 

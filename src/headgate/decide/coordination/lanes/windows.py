@@ -132,7 +132,7 @@ def _readable(state: State, hello: Hello, planned: Sequence[Owner], *, learns: b
 
 
 def overtaken(taken: Mapping[int, Sequence[Owner]]) -> list[Effect]:
-    """Tell lanes what isn't theirs any more."""
+    """Tell lanes which partitions newer lanes have taken from them."""
     return [
         Send(session, from_coordinator.LetGo(tuple(owners), settle=False))
         for session, owners in sorted(taken.items())
