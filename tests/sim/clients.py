@@ -221,6 +221,11 @@ class Subscribing:
                 self._world.meets("a subscriber hears that its topic is gone")
                 self._forget()
                 await asyncio.sleep(ENTER_AGAIN_S)
+            except InvalidRequest as error:
+                if not self._may_vanish:
+                    raise
+                self._begins_anew(error)
+                await asyncio.sleep(ENTER_AGAIN_S)
             except Unauthorized:
                 self._world.meets("a subscriber is shut out")
                 self._keep_positions()
@@ -274,9 +279,13 @@ class Subscribing:
         self._world.say(f"{self.name} isn't let in: {error}")
         self._world.meets(f"a subscriber isn't let in: {error.code}")
         if self._may_vanish and isinstance(error, InvalidRequest):
-            # Its positions are of a former topic of that name, which had other partitions.
-            self._forget()
-            self._options["start"] = "now"
+            self._begins_anew(error)
+
+    def _begins_anew(self, error: InvalidRequest) -> None:
+        """Its positions are of a former topic of that name, which had other partitions."""
+        self._world.say(f"{self.name} begins anew: {error}")
+        self._forget()
+        self._options["start"] = "now"
 
     def leave(self) -> None:
         """Without a word."""
