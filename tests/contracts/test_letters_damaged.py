@@ -7,6 +7,7 @@ shown as damaged and holds its place; it is never overlooked, nor taken for some
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,9 +18,11 @@ import apsw
 import msgspec
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from headgate.adapters.embedded.folder import DataFolder
 from headgate.adapters.embedded.letters import mending
+from headgate.adapters.embedded.letters import store as embedded
 from headgate.adapters.embedded.letters.store import EmbeddedLetterStore
 from headgate.adapters.letters import encoded, is_sound
 from headgate.adapters.postgres.letters import PostgresLetterStore
@@ -27,6 +30,7 @@ from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import LetterQuery, LetterReason, LetterState, NewLetter
 from headgate.ports.letters import LetterStore
+from headgate.telemetry import LogLine
 from tests.servers.postgres import Postgres
 
 GATEWAY = "gateway-7"
@@ -293,6 +297,42 @@ async def test_where_nothing_says_whose_a_letter_is_it_is_nobodys(folder: DataFo
             assert await store.delete(broken) == broken
             assert await store.count(EVERYTHING) == len(PARKED) - len(broken)
     assert stands_still == 2, "once by its row, once by its index"
+
+
+async def test_several_lanes_that_begin_at_once_have_it_mended_once(folder: DataFolder) -> None:
+    file = await written(folder)
+    [(_, changed), *_] = [
+        one for one in flips(folder, file, GATEWAY.encode(), 0x01) if one.where == "parked_once"
+    ]
+    put_in_place(folder, changed)
+    stores = [EmbeddedLetterStore(folder) for _ in range(4)]
+    with capture_logs() as lines:
+        behind = await asyncio.gather(*(store.claim(HELD) for store in stores))
+    assert behind == [{GATEWAY: frozenset(REFS)}] * 4
+    assert [one["event"] for one in lines] == [LogLine.LETTERS_MENDED]
+    for store in stores:
+        await store.close()
+
+
+async def test_what_the_disk_cant_tell_any_more_is_found_without_the_index(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file may be so damaged that its indexes can't be made anew."""
+    file = await written(folder)
+
+    def fails(_: apsw.Connection) -> None:
+        raise apsw.CorruptError("database disk image is malformed")
+
+    monkeypatch.setattr(embedded, "mend", fails)
+    for where, changed in flips(folder, file, GATEWAY.encode(), 0x01):
+        put_in_place(folder, changed)
+        async with closing(EmbeddedLetterStore(folder)) as store:
+            with capture_logs() as lines:
+                behind = await store.claim(HELD)
+            assert [one["event"] for one in lines] == [LogLine.LETTERS_FAILED]
+            assert behind[GATEWAY] == frozenset(REFS)
+            found = await store.parked(GATEWAY, REFS, each=9)
+            assert [one.delivery for one in found] == [one.delivery for one in PARKED], where
 
 
 async def test_a_lane_begins_although_its_letters_take_too_long_to_be_compared(

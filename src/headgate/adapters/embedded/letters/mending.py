@@ -34,8 +34,11 @@ log = structlog.get_logger()
 COMPARED_IN_S = 2.0
 """Enough for half a million letters; where there are more than can be compared in this time, the
 indexes are believed, because no lane may wait for long."""
-STEPS = 100_000
+STEPS = 10_000
 """Of SQLite's between two looks at the clock."""
+
+COMPARED_EVERY_S = 60.0
+"""Whoever claims again and again needn't look each time."""
 
 BY_INDEX = ("INDEXED BY parked_once",)
 ANYHOW = (*BY_INDEX, "NOT INDEXED")
@@ -148,8 +151,11 @@ def is_about_an_index(error: BaseException | None) -> bool:
 
 
 def mend(connection: apsw.Connection) -> None:
-    """Within a transaction: put the rows right as far as it can be told what is, and make all
-    indexes anew. Raises StorageFailed where letters would be overlooked by that."""
+    """Within a transaction, unless somebody else just did: put the rows right as far as it can be
+    told what is, and make all indexes anew. Raises StorageFailed where letters would be overlooked
+    by that."""
+    if not contradicts_itself(connection):
+        return
     before = _readable(connection, _CONTRADICTIONS)
     known = _known(connection)
     indexes: list[Row] = connection.execute(_INDEXES).fetchall()

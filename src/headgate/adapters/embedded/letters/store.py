@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,6 +29,7 @@ from headgate.adapters.embedded.letters import changes as letter_changes
 from headgate.adapters.embedded.letters.mending import (
     ANYHOW,
     BY_INDEX,
+    COMPARED_EVERY_S,
     contradicts_itself,
     gateways_behind,
     is_about_an_index,
@@ -80,6 +83,7 @@ class EmbeddedLetterStore:
         self._files: OpenFiles | None = None
         self._ways: Sequence[str] = BY_INDEX
         """How to look for what is parked."""
+        self._compared_s = -math.inf
         self._closed = False
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="letters")
         self._waiting: deque[tuple[_Change, Future[Any]]] = deque()
@@ -87,9 +91,11 @@ class EmbeddedLetterStore:
     # --- lanes -----------------------------------------------------------------------------------
 
     async def claim(self, fences: Fences) -> dict[str, frozenset[PartitionRef]]:
-        self._ways = BY_INDEX
-        if await self._read(contradicts_itself):
-            await self._mended()
+        if time.monotonic() - self._compared_s >= COMPARED_EVERY_S:
+            self._ways = BY_INDEX
+            if await self._read(contradicts_itself):
+                await self._mended()
+            self._compared_s = time.monotonic()
         await self._change(partial(letter_changes.claim, fences=fences))
         ways = self._ways
 
@@ -107,6 +113,8 @@ class EmbeddedLetterStore:
         try:
             await self._change(mend)
         except StorageFailed as error:
+            if isinstance(error.__cause__, apsw.BusyError | apsw.FullError | TimeoutError):
+                raise  # it may well go another time
             log.error(LogLine.LETTERS_FAILED, error=error.message)
             self._ways = ANYHOW
 
