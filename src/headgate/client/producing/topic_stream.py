@@ -325,7 +325,11 @@ class TopicStream:
         batch = queue.under_way = self._take(queue)
         queue.ended = asyncio.get_running_loop().create_future()
         try:
-            left = await self._delivered(queue.way, batch)
+            try:
+                left = await self._deliver(queue.way, batch)
+            except Exception as error:  # noqa: BLE001  # callers must not wait for ever
+                settle_all(batch, failed(error))
+                return
             self._put_back(queue, left)
             if isinstance(queue.way, Aside):
                 self._let_back(queue, batch, left)
@@ -334,13 +338,6 @@ class TopicStream:
         finally:
             queue.under_way = ()
             queue.ended.cancel()  # which tasks that wait for it hear
-
-    async def _delivered(self, way: Way, batch: Sequence[Pending]) -> list[Pending]:
-        try:
-            return await self._deliver(way, batch)
-        except Exception as error:  # noqa: BLE001  # callers must not wait for ever
-            settle_all(batch, failed(error))
-            return []
 
     def _put_back(self, queue: _Queue, left: Sequence[Pending]) -> None:
         """What must be sent again stands first here, unless it has another way by now."""
