@@ -30,6 +30,8 @@ _LOST_WORDS = (
     "has been invalidated",
     "requested WAL segment",
 )
+_INTERNAL = "XX"
+"""The server is there, and something in it is wrong."""
 _NOT_ALLOWED = "42501"
 _BAD_AUTH = frozenset({"28000", "28P01"})
 _DENIED = "permission denied"
@@ -86,7 +88,8 @@ def origin_error(
         return OriginRefused(f"{reason}: create it, or reset the connector", reason=reason)
     if state == SLOT_IN_USE:
         return OriginUnavailable(f"somebody else reads the slot ({reason})", reason=reason)
-    if not state or state[:2] in ("08", "57") or isinstance(error, psycopg.OperationalError):
+    is_away = isinstance(error, psycopg.OperationalError) and state[:2] != _INTERNAL
+    if not state or state[:2] in ("08", "57") or is_away:
         return OriginUnavailable(f"PostgreSQL {UNREACHABLE} ({reason})", reason=reason)
     return OriginUnavailable(f"PostgreSQL reports an error ({reason})", reason=reason)
 
