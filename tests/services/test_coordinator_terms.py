@@ -355,6 +355,25 @@ def test_what_cannot_be_told_ends_the_term_and_holds_nobody() -> None:
     on_stage(play)
 
 
+def test_a_store_whose_call_was_cancelled_by_nobody_ends_the_term() -> None:
+    """What was decided is not kept, and nothing that follows from it may be told."""
+
+    async def play(stage: Stage, term: FailingTerm) -> None:
+        async def cancelled(_state: object) -> None:
+            raise asyncio.CancelledError
+
+        save, stage.kept.save = stage.kept.save, cancelled  # type: ignore[assignment, method-assign]
+        with pytest.raises(NotNow):
+            await term.apply(lambda _: term.cluster.create_topic("flights", 1, "keyed"))
+        stage.kept.save = save  # type: ignore[method-assign]
+        with pytest.raises(NotNow):
+            await term.apply(term.cluster.tick)
+        with pytest.raises(RuntimeError, match="was cancelled"):
+            await term.over()
+
+    on_stage(play)
+
+
 def test_a_refusal_is_an_answer_and_ends_nothing() -> None:
     async def play(stage: Stage, term: FailingTerm) -> None:
         await term.apply(lambda _: term.cluster.create_topic("flights", 1, "keyed"))

@@ -350,6 +350,9 @@ class Term:
         except HeadgateError as error:
             self._break(error)
             raise
+        except asyncio.CancelledError:  # by the end of the term, or within a store
+            self._break(RuntimeError("what was decided was cancelled before all of it was done"))
+            raise
         except Exception as error:
             self._break(error)
             raise NotNow("the coordinator couldn't keep what it decided; see its log") from error
