@@ -38,7 +38,7 @@ STEPS = 10_000
 """Of SQLite's between two looks at the clock."""
 
 COMPARED_EVERY_S = 60.0
-"""Whoever claims again and again needn't look each time."""
+"""A lane that claims again and again needn't have the file compared each time."""
 
 BY_INDEX = ("INDEXED BY parked_once",)
 ANYHOW = (*BY_INDEX, "NOT INDEXED")
