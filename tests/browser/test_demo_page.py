@@ -18,6 +18,7 @@ from headgate.demo.aircraft import Fleet
 from headgate.demo.page.booth import Booth
 from headgate.demo.page.dares import DARES, Dare, Told
 from headgate.demo.view import ConsumerView, RoleView, SubscriberView, View
+from tests.services.gateway.access import knowing, token
 from tests.services.gateway.world import World, running
 
 if TYPE_CHECKING:
@@ -143,6 +144,17 @@ async def test_a_filter_takes_over_when_it_has_begun_and_a_wrong_one_changes_not
     await shown.fly(altitude=2_000)
     await shown.until("#aircraft", "20")
     assert await page.get_attribute("#filter", "aria-invalid") == "false"
+
+
+async def test_in_a_secured_demo_it_says_where_to_log_in(page: Page) -> None:
+    guarded = running(
+        web_files=packaged_files(),
+        demo="http://127.0.0.1:1",
+        make_principals=lambda machine: knowing(machine, token("ann", "subscribe")),
+    )
+    async with guarded as world:
+        await page.goto(f"{world.gateway.url}/ui/demo")
+        await page.locator("#filter-error", has_text="log in at http").wait_for()
 
 
 async def test_what_a_document_says_is_text(shown: Shown) -> None:

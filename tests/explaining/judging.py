@@ -218,7 +218,9 @@ class Judge:
     ) -> None:
         place = record.partition, record.seq
         workers = self.life.workers
-        acknowledged = any(place in one.acknowledged for one in workers)
+        # The same event may be elsewhere, too: the group has it from there.
+        places = [at for at, one in self.life.records.items() if one.event_id == record.event_id]
+        acknowledged = any(at in one.acknowledged for one in workers for at in places)
         handed = any(place in one.handed for one in workers)
         told = any(
             item.partition == place[0] and item.after_seq < place[1] < item.from_seq

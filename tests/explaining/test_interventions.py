@@ -46,6 +46,16 @@ async def whoever_had_the_event_from_elsewhere_does_not_get_it_again(made: Expla
     assert (await made.told(repeat, "second")).status == "delivered", "it came behind the first"
 
 
+@situation
+async def a_group_had_the_event_from_elsewhere(made: ExplainWorld) -> None:
+    consumer = await made.join()
+    place = await made.appended("e", 0, n=1)
+    await consumer.acknowledge(await anext(consumer))
+    repeat = await made.appended("e", 1, n=1)
+    [group] = (await made.explain(repeat)).groups
+    assert (group.status, f"from {place}" in group.why) == ("repeat", True)
+
+
 # --- letters that are gone -----------------------------------------------------------------------
 
 

@@ -17,13 +17,14 @@ from headgate.decide.explaining.verdicts import (
     attempt_told,
     dead_before_told,
     evidence_told,
+    left_out_told,
     letter_told,
     unconcerned,
     unread_why,
 )
 from headgate.decide.groups.targets import target_of
 from headgate.model.event import WHOLE_COLLECTION, PartitionRef, Record
-from headgate.model.evidence import ASKED_MAX, Whereabouts
+from headgate.model.evidence import ASKED_MAX, LeftOut, Whereabouts
 from headgate.model.explain_api import ExplainedGroup, Status
 from headgate.model.groups import Group
 from headgate.model.letters_api import LetterInfo
@@ -143,7 +144,7 @@ def _told(
             "back that far since"
         )
     if standing.left_out is not None:  # whose place the consumer may have in hand, too
-        return "skipped", f"its consumer was told to resync ({standing.left_out.reason})"
+        return _left_out(standing.left_out)
     if standing.unacknowledged:
         return "in_hand", f"target {number}'s consumer has it, and hasn't acknowledged it"
     if facts.seq <= standing.acknowledged:
@@ -166,6 +167,12 @@ def _told(
             return "held", "its gateway hands out nothing for now"
         case _:
             return _expected(standing, facts)
+
+
+def _left_out(said: LeftOut) -> Told:
+    if said.reason == "repeat":
+        return left_out_told(said)
+    return "skipped", f"its consumer was told to resync ({said.reason})"
 
 
 def _expected(standing: Whereabouts, facts: Facts) -> Told:

@@ -76,13 +76,17 @@ function ask(where) {
   following.ask(where, showFault);
 }
 
+const SUBSCRIBED = "subscribed: nothing is missed from here on";
+const LOG_IN = `log in at ${location.origin}/ui/, with what the terminal says; then reload this page`;
+
 /** With the place of the fault below it, where that is known. */
 function showFault(error) {
   const position = error?.details.position;
   input.setAttribute("aria-invalid", String(Boolean(error)));
   document.querySelector("#filter-says").classList.toggle("bad", Boolean(error));
   show("filter-place", Number.isInteger(position) ? `${" ".repeat(position)}^` : "");
-  show("filter-error", error?.message ?? "subscribed: nothing is missed from here on");
+  const isNobody = error?.code === "unauthorized";
+  show("filter-error", isNobody ? LOG_IN : (error?.message ?? SUBSCRIBED));
 }
 
 input.addEventListener("input", () => {
