@@ -249,6 +249,31 @@ def test_it_may_be_given_up_at_any_moment_of_its_opening(make: Any, asks_who: bo
         run_virtual(given_up(make, step * LATENCY_S / 4, asks_who=asks_who))
 
 
+async def refused(make: Callable[..., AnyClient], cancelling: Cancelling) -> None:
+    gateway = VirtualGateway()
+    gateway.refused |= {"s": INVALID, "c": INVALID}
+    client = gateway.served(make())
+    with pytest.raises((Cancelled, errors.InvalidRequest)):
+        await cancelling.call("enter", client.__aenter__())
+    await asyncio.sleep(SOON_S)
+    assert gateway.is_left()
+
+
+def subscriber_of_a() -> Subscriber:
+    subscriber = Subscriber(**options())
+    subscriber.add("a", id="s")
+    return subscriber
+
+
+@pytest.mark.parametrize(
+    "make",
+    [subscriber_of_a, partial(Consumer, topic="a", group="g", consumer="c", **options())],
+    ids=("S", "C"),
+)
+def test_one_that_is_refused_may_be_cancelled_at_any_await_and_leaves_nothing(make: Any) -> None:
+    assert cancel_everywhere(partial(refused, make)) > 2
+
+
 # --- over real sockets ---------------------------------------------------------------------------
 
 

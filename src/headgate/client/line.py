@@ -90,13 +90,21 @@ class Line(Generic[Control]):
             while not (conversation.has_begun or conversation.failure or conversation.is_over):
                 await self._something_new()
         except BaseException:
-            await self.close()
+            await self._close_for_nobody()
             raise
         if not conversation.has_begun:
             closed = errors.InvalidRequest("the client was closed while it was entered")
             failure = conversation.failure or closed
-            await self.close()
+            await self._close_for_nobody()
             raise failure
+
+    async def _close_for_nobody(self) -> None:
+        """Also where this is cancelled: nobody has the client, to close it again."""
+        try:
+            await self.close()
+        except asyncio.CancelledError:
+            await self.close()
+            raise
 
     def next(self, caller: Caller | None = None) -> Coroutine[Any, Any, Item]:
         """The next item, for `caller`: without one, for the task that asks, though another one may
