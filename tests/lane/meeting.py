@@ -1150,14 +1150,14 @@ class Life:
     async def _rot(self) -> None:
         """In some lives the disk damages letters, which are given up, or brought back."""
         m, r = self.meeting, self.meeting.rot
-        if not m.rots or r.random() > 0.3:
+        if not m.rots or r.random() > 0.5:
             return
         stored = m.letters.stored.letters
         parked = [one for one in stored.values() if one.state == "parked"]
         damaged = [one for one in parked if one.damage]
-        what = r.choice(["spoils", "spoils", "is brought back", "is given up"])
+        what = r.choice([*["spoils"] * 6, "is brought back", "is given up"])
         if what == "spoils" and parked:
-            one = r.choice(parked)
+            one = r.choice(parked[:2])  # there is something behind it
             stored[one.id] = replace(one, damage="a bit has flipped")
             m.met["damage", "parked"] += 1
         elif what == "is brought back":
