@@ -28,6 +28,7 @@ from headgate.adapters.letters import encoded, is_sound
 from headgate.adapters.postgres.letters import PostgresLetterStore
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
+from headgate.model.groups import Group, group_id
 from headgate.model.letters import LetterQuery, LetterReason, LetterState, NewLetter
 from headgate.ports.letters import LetterStore
 from headgate.telemetry import LogLine
@@ -145,6 +146,14 @@ def test_a_headgate_from_before_passes_over_the_checksum() -> None:
     assert is_sound(content, GATEWAY)
     assert is_sound(content, "gateway-5") is False
     assert is_sound(msgspec.json.encode(delivery(1)), GATEWAY) is None
+
+
+@pytest.mark.parametrize("length", range(14, 18))
+def test_a_header_that_is_named_like_the_checksum_is_none(length: int) -> None:
+    headers = msgspec.Raw(b'{"from":"us","checksum":"%s"}' % (b"a" * length))
+    with_header = msgspec.structs.replace(delivery(1), headers=headers)
+    assert is_sound(msgspec.json.encode(with_header), GATEWAY) is None
+    assert is_sound(encoded(with_header, GATEWAY), GATEWAY)
 
 
 def test_any_bit_of_what_is_written_down_is_noticed() -> None:
@@ -344,3 +353,18 @@ async def test_a_lane_begins_although_its_letters_take_too_long_to_be_compared(
     async with closing(EmbeddedLetterStore(folder)) as store:
         assert await store.claim(HELD) == {GATEWAY: frozenset(REFS)}
         assert len(await store.parked(GATEWAY, REFS, each=9)) == len(PARKED)
+
+
+async def test_targets_are_claimed_without_a_look_at_all_letters(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would wait for the looks of all the others, and longer than a call may take."""
+    group = Group(group_id("flights", "billing"), "flights", "billing", 16)
+    looks: list[apsw.Connection] = []
+    monkeypatch.setattr(embedded, "contradicts_itself", looks.append)
+    async with closing(EmbeddedLetterStore(folder)) as store:
+        for target in range(group.targets):
+            assert await store.claim({group.position_ref(target, 0): Fence(1)}) == {}
+        assert not looks
+        await store.claim(HELD)
+        assert len(looks) == 1

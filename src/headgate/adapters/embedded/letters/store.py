@@ -52,6 +52,7 @@ from headgate.adapters.embedded.sqlite import connect, storage_errors, storage_f
 from headgate.adapters.letters import counted, parked_letter, shown
 from headgate.errors import DataFolderError, Fenced, OutcomeUnknown, StorageFailed
 from headgate.model.event import PartitionRef
+from headgate.model.groups import is_target
 from headgate.model.letters import Letter, LetterCount, LetterQuery, NewLetter
 from headgate.ports.letters import NO_SEQS, Fences
 from headgate.telemetry import LogLine
@@ -91,7 +92,9 @@ class EmbeddedLetterStore:
     # --- lanes -----------------------------------------------------------------------------------
 
     async def claim(self, fences: Fences) -> dict[str, frozenset[PartitionRef]]:
-        if time.monotonic() - self._compared_s >= COMPARED_EVERY_S:
+        # Targets, which a gateway claims one by one, have no letters that an index could hide.
+        is_due = time.monotonic() - self._compared_s >= COMPARED_EVERY_S
+        if is_due and not all(map(is_target, fences)):
             self._ways = BY_INDEX
             if await self._read(contradicts_itself):
                 await self._mended()
