@@ -368,3 +368,23 @@ async def test_targets_are_claimed_without_a_look_at_all_letters(
         assert not looks
         await store.claim(HELD)
         assert len(looks) == 1
+
+
+async def test_what_new_indexes_would_not_mend_has_none_made(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every lane that begins would make them, and nobody could write meanwhile."""
+    file = await written(folder)
+    kinds = bytes([8, 8, 13, 9])  # of `redelivery`, `attempts`, `error` and `at_ms` in a row
+    assert file.count(kinds) == len(PARKED)
+    put_in_place(folder, file.replace(kinds, bytes([8, 0, 13, 9]), 1))
+    with contextlib.closing(apsw.Connection(str(folder.letters_file))) as connection:
+        said = connection.execute("PRAGMA integrity_check(letters)").fetchall()
+    assert said == [("NULL value in letters.attempts",)]
+    mended: list[apsw.Connection] = []
+    monkeypatch.setattr(embedded, "mend", mended.append)
+    async with closing(EmbeddedLetterStore(folder)) as store:
+        assert await store.claim(HELD) == {GATEWAY: frozenset(REFS)}
+        found = await store.parked(GATEWAY, REFS, each=9)
+        assert (len(found), sum(bool(one.damage) for one in found)) == (len(PARKED), 1)
+        assert not mended

@@ -39,6 +39,8 @@ STEPS = 10_000
 
 COMPARED_EVERY_S = 60.0
 """A lane that claims again and again needn't have the file compared each time."""
+_OF_A_ROW = " value in letters."
+"""What a row has of another kind than its table says is nothing that new indexes would mend."""
 
 BY_INDEX = ("INDEXED BY parked_once",)
 ANYHOW = (*BY_INDEX, "NOT INDEXED")
@@ -137,7 +139,8 @@ def contradicts_itself(connection: apsw.Connection) -> bool:
     until_s = time.monotonic() + COMPARED_IN_S
     connection.set_progress_handler(lambda: time.monotonic() > until_s, STEPS)
     try:
-        return connection.execute("PRAGMA integrity_check(letters)").fetchall() != [("ok",)]
+        found = connection.execute("PRAGMA integrity_check(letters)")
+        return any(said != "ok" and _OF_A_ROW not in said for (said,) in found)
     except apsw.InterruptError:
         return False
     except apsw.CorruptError:
