@@ -388,3 +388,18 @@ async def test_what_new_indexes_would_not_mend_has_none_made(
         found = await store.parked(GATEWAY, REFS, each=9)
         assert (len(found), sum(bool(one.damage) for one in found)) == (len(PARKED), 1)
         assert not mended
+
+
+async def test_a_file_that_takes_too_long_to_be_compared_is_mended_where_sqlite_says_so(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or nothing could be changed that shares a transaction with such a letter."""
+    file = await written(folder)
+    monkeypatch.setattr(mending, "COMPARED_IN_S", -1.0)
+    monkeypatch.setattr(mending, "STEPS", 1)
+    for where, changed in flips(folder, file, GATEWAY.encode(), 0x01):
+        put_in_place(folder, changed)
+        async with closing(EmbeddedLetterStore(folder)) as store:
+            await store.claim(HELD)
+            await store.remove(await store.find(EVERYTHING), HELD)
+            assert await store.find(EVERYTHING) == [], where

@@ -134,15 +134,16 @@ def _row(connection: apsw.Connection, id_: int) -> Row | None:
         return None
 
 
-def contradicts_itself(connection: apsw.Connection) -> bool:
-    """Do the indexes say something else than the rows, or can't be walked along?"""
+def contradicts_itself(connection: apsw.Connection) -> bool | None:
+    """Do the indexes say something else than the rows, or can't be walked along? None where there
+    are more letters than can be compared in this time."""
     until_s = time.monotonic() + COMPARED_IN_S
     connection.set_progress_handler(lambda: time.monotonic() > until_s, STEPS)
     try:
         found = connection.execute("PRAGMA integrity_check(letters)")
         return any(said != "ok" and _OF_A_ROW not in said for (said,) in found)
     except apsw.InterruptError:
-        return False
+        return None
     except apsw.CorruptError:
         return True
     finally:
@@ -157,7 +158,7 @@ def mend(connection: apsw.Connection) -> None:
     """Within a transaction, unless somebody else just did: put the rows right as far as it can be
     told what is, and make all indexes anew. Raises StorageFailed where letters would be overlooked
     by that."""
-    if not contradicts_itself(connection):
+    if contradicts_itself(connection) is False:
         return
     before = _readable(connection, _CONTRADICTIONS)
     known = _known(connection)
