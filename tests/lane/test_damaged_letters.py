@@ -3,13 +3,14 @@ and nothing else, until it is deleted, or its store is brought back from a copy.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from headgate.errors import NotNow
+from headgate.errors import NotNow, StorageFailed
 from headgate.lane.letters.elders import Elders
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
@@ -167,3 +168,27 @@ def letter(seq: int, partition: int) -> NewLetter:
     document = msgspec.Raw(b"{}")
     delivery = Delivery(TOPIC, partition, seq, f"e{seq}", "k", "", "insert", document, ("s1",), 1)
     return NewLetter("gateway-1", "parked", "unreachable", delivery)
+
+
+def test_a_store_that_takes_too_long_for_many_is_asked_for_fewer() -> None:
+    """Each partition by itself can be read then, which doesn't mean that all went well."""
+    run_virtual(_a_store_that_takes_too_long_for_many_is_asked_for_fewer())
+
+
+async def _a_store_that_takes_too_long_for_many_is_asked_for_fewer() -> None:
+    world = await with_letters()
+    parked, failures = world.letters.parked, list[int]()
+
+    async def slow(gateway_id: str, refs: Iterable[PartitionRef], **rest: Any) -> list[Letter]:
+        found = await parked(gateway_id, refs, **rest)
+        if len(found) > BEFORE // 4:
+            failures.append(len(found))
+            raise StorageFailed("it took too long")
+        return found
+
+    world.letters.parked = slow  # type: ignore[method-assign]
+    world.gateways.scripts["gateway-1"] = []
+    await settle_down(60)
+    assert not world.letters.of("parked")
+    assert len(failures) <= 3
+    await world.ended()

@@ -38,7 +38,8 @@ async def read_parked(
     halted: Collection[PartitionRef],
 ) -> Found:
     """Of those that are `halted` one may fail alone. Raises what the store does where it fails for
-    all, or for one that is read alone and went well so far: it is more likely away than damaged."""
+    all or for none of them alone, or for one that is read alone and went well so far: it is more
+    likely away or slow than damaged."""
 
     async def read(some: Sequence[PartitionRef]) -> list[Letter]:
         return await store.parked(gateway_id, some, each=each, after_seqs=after_seqs)
@@ -57,6 +58,8 @@ async def read_parked(
                 halt[ref] = f"its letters can't be read: {error.message}"
                 if len(halt) == len(refs) > 1:
                     raise
+        if not halt:
+            raise  # it was too much at a time, or is over: fewer are asked for the next time
     return _up_to_damage(letters, halt)
 
 
