@@ -15,6 +15,7 @@ from headgate.adapters.log import arrow
 from headgate.decide.log.ranges import SeqRange
 from headgate.errors import DataFolderError, InvalidRequest, UnknownTopic
 from headgate.model.event import Event
+from headgate.spark.starting.noop_read import identity
 from headgate.spark.table import tasks as log_tasks
 from headgate.spark.table.options import read_options
 from headgate.spark.table.place import LogPlace
@@ -523,3 +524,9 @@ def test_a_checkpoint_of_another_log_is_refused(
         seen.start(
             stream_topic(spark, TOPIC, data=other.root), tmp_path / "c", all_now=True
         ).awaitTermination(AWAIT_S)
+
+
+def test_what_maps_batches_has_all_that_spark_asks_for(spark: SparkSession) -> None:
+    """Spark refuses it without pandas, for what never sees any."""
+    same = spark.range(8, numPartitions=2).mapInArrow(identity, "id long")
+    assert same.count() == 8
