@@ -20,7 +20,7 @@ LONG = (
     "tests/adapters/pgoutput/",
     "tests/bench/",
     "tests/browser/",
-    "tests/decide/coordination/test_elements.py",
+    "tests/adapters/etcd/test_stored_elements.py",
     "tests/decide/coordination/test_half_decisions.py",
     "tests/demo/",
     "tests/groups/test_hour.py",

@@ -77,7 +77,7 @@ STORES_S = {
 COMPUTING_S = {
     SHARED_BROWSER: 80,
     "tests/sim/test_seeds.py": 40,
-    "tests/decide/coordination/test_elements.py": 30,
+    "tests/adapters/etcd/test_stored_elements.py": 30,
     "tests/lane/test_promise.py": 25,
     "tests/decide/coordination/test_half_decisions.py": 20,
     "tests/groups/test_hour.py": 20,

@@ -25,7 +25,7 @@ from headgate.services.gateway.public.routes import PublicRoutes
 from headgate.services.gateway.public.settings import PublicSettings
 from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.wiring import roles
-from tests.services.ingest_doubles import (
+from tests.services.ingest.doubles import (
     NODE,
     FaultyLogWriter,
     ScriptedCoordinator,

@@ -18,7 +18,7 @@ from headgate.bench.registry import BENCHMARKS
 from headgate.bench.result import Failed
 from headgate.bench.worker import worker
 from headgate.model.api import ProduceAnswer, ProduceEvent, ProduceResult
-from tests.client.produce_server import ProduceServer, produce_server
+from tests.client.producing.produce_server import ProduceServer, produce_server
 
 
 def test_it_is_registered() -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.cli.operated import OperatedServer, operated_server
-from tests.client.produce_server import ProduceServer, produce_server
+from tests.client.producing.produce_server import ProduceServer, produce_server
 
 
 @pytest.fixture

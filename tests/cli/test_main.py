@@ -13,7 +13,7 @@ import pytest
 
 from headgate.cli.main import COMMANDS
 from tests.cli.command import ended, headgate
-from tests.client.produce_server import ProduceServer
+from tests.client.producing.produce_server import ProduceServer
 
 
 async def test_help_names_every_command() -> None:

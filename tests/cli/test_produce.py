@@ -25,7 +25,7 @@ from headgate.model.api import ProduceAnswer, ProduceEvent
 from headgate.services.ingest.produce.outcomes import unknown_outcome
 from headgate.tasks import deaths
 from tests.cli.command import ended, headgate, started
-from tests.client.produce_server import ProduceServer
+from tests.client.producing.produce_server import ProduceServer
 from tests.waiting import until
 
 

@@ -11,7 +11,7 @@ import pytest
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
 
 from tests.cli.command import ended, headgate, started
-from tests.client.produce_server import ProduceServer
+from tests.client.producing.produce_server import ProduceServer
 from tests.forks import AsyncFork
 
 EVENT = (

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.model.api import Totals
 from tests.cli.command import headgate
-from tests.client.produce_server import ProduceServer
+from tests.client.producing.produce_server import ProduceServer
 
 
 async def test_a_topic_is_created_described_listed_and_deleted(server: ProduceServer) -> None:

@@ -15,7 +15,7 @@ from headgate.client.defaults import open_calls
 from headgate.client.gateway_choice import Doors
 from headgate.model.api import NodeStatus
 from headgate.model.http import Request, Response, Route
-from tests.client.produce_server import produce_server
+from tests.client.producing.produce_server import produce_server
 from tests.client.served_gateway import served_gateway
 
 WAIT_S = 30.0

@@ -26,11 +26,11 @@ from headgate import errors
 from headgate.client import ProducerOptions, SyncProducer, SyncSubscriber
 from headgate.client.producing.outgoing import Receipt
 from headgate.client.sync.blocking import Blocking
-from tests.client.produce_server import produce_server
+from tests.client.producing.produce_server import produce_server
 from tests.client.served_gateway import ServedGateway, served_gateway
-from tests.client.test_interrupted_threads import ctrl_c
-from tests.client.test_sync_clients import MAKERS, Client, in_a_thread
-from tests.client.test_sync_producer import in_thread
+from tests.client.sync.test_clients import MAKERS, Client, in_a_thread
+from tests.client.sync.test_interrupted_threads import ctrl_c
+from tests.client.sync.test_producer import in_thread
 
 WAIT_S, LONG_S = 10.0, 60.0
 """The second for what makes a client for each step."""

@@ -12,8 +12,8 @@ from headgate.client.producer import Producer, ProducerOptions
 from headgate.client.producing import topic_stream
 from headgate.client.subscriber import Subscriber
 from headgate.errors import StorageFailed
-from tests.client.produce_server import produce_server
-from tests.client.test_producer import failing_script
+from tests.client.producing.produce_server import produce_server
+from tests.client.producing.test_producer import failing_script
 from tests.client.test_subscriber_client import system, take
 
 

@@ -12,7 +12,7 @@ import pytest
 from headgate.client import Consumer, SyncConsumer
 from headgate.model.client_messages import Event, Item
 from tests.client.served_gateway import served_gateway
-from tests.client.test_sync_producer import in_thread
+from tests.client.sync.test_producer import in_thread
 from tests.client.virtual_gateway import VirtualGateway, options
 from tests.virtual_time import run_virtual
 from tests.waiting import until

@@ -13,7 +13,7 @@ import pytest
 from headgate.client import Consumer, Event, Producer, Subscriber
 from headgate.client.gateway_choice import Doors
 from headgate.errors import InvalidRequest
-from tests.client.produce_server import produce_server
+from tests.client.producing.produce_server import produce_server
 from tests.client.virtual_gateway import VirtualGateway, options
 from tests.virtual_time import run_virtual
 

@@ -33,8 +33,8 @@ from headgate.ports.connection import Link, LinkListener
 from headgate.ports.http import HttpCalls
 from headgate.tasks import deaths
 from tests.client.cancelling import Cancelled, Cancelling, cancel_everywhere
-from tests.client.produce_server import ProduceServer, produce_server
-from tests.client.test_sync_producer import in_thread
+from tests.client.producing.produce_server import ProduceServer, produce_server
+from tests.client.sync.test_producer import in_thread
 from tests.services.gateway.world import until
 from tests.virtual_time import run_virtual
 

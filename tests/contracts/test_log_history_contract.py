@@ -17,7 +17,7 @@ from headgate.model.topology import Topic
 from headgate.ports.log import Appended, Extent, LogReader, LogWriter, Retention
 from tests.contracts.stores import WRITERS, Opened, durable
 from tests.contracts.surgery import lose, set_back
-from tests.services.ingest_doubles import World, topology
+from tests.services.ingest.doubles import World, topology
 
 REF = PartitionRef("flights", 0)
 pytestmark = pytest.mark.parametrize("logs", durable(WRITERS), indirect=True)

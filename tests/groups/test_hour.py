@@ -11,9 +11,9 @@ handlers saw (oracle.py, giving_up.py). All comes from a seed; `--hypothesis-pro
 others.
 
 Which features meet at a target, and what tests the pair. P: here, asserted below to have met within
-half a minute of each other; C: tests/services/gateway/test_gateway_consumers.py; G:
+half a minute of each other; C: tests/services/gateway/groups/test_consumers.py; G:
 test_giving_up_targets.py there; M: tests/decide/conversation/test_consumer.py; D:
-tests/decide/coordination/test_groups.py; S: tests/client/test_consumer_client.py; W:
+tests/decide/coordination/groups/test_groups.py; S: tests/client/test_consumer_client.py; W:
 tests/client/test_wanted_later.py; N: for subscribers, in tests/lane/test_promise.py.
 
                 redelivery  handover  crash    slow     reset    retention

@@ -15,7 +15,7 @@ from headgate.lane.letters.elders import Elders
 from headgate.model.delivery import Delivery
 from headgate.model.event import Fence, PartitionRef
 from headgate.model.letters import Letter, NewLetter
-from tests.lane.test_setting_aside import report
+from tests.lane.delivery.test_setting_aside import report
 from tests.lane.world import (
     FaultyLetters,
     LaneWorld,

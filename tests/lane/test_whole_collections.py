@@ -10,7 +10,7 @@ from headgate.model.delivery import Delivery
 from headgate.model.event import Op
 from headgate.model.position import Position, Tally
 from headgate.model.subscription import Subscription
-from tests.lane.test_gaps import partition, told
+from tests.lane.delivery.test_gaps import partition, told
 from tests.lane.world import LaneWorld, everything, on_virtual_time, settle_down
 from tests.virtual_time import run_virtual
 from tests.written_log import TOPIC

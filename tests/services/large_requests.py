@@ -37,7 +37,7 @@ from headgate.services.gateway.public.producing import Producing
 from headgate.services.ingest.node import Ingest, IngestOptions
 from headgate.services.ingest.produce.appends import WriteBounds
 from headgate.services.ingest.produce.writing import WritingOptions
-from tests.services.ingest_doubles import ScriptedCoordinator, nothing_settled, topology
+from tests.services.ingest.doubles import ScriptedCoordinator, nothing_settled, topology
 
 MIB = 1024 * 1024
 ROOM_BYTES = 64 * MIB

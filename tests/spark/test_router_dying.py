@@ -34,7 +34,7 @@ from headgate.spark.windows import open_windows
 from headgate.spark.windows.open_windows import JvmDied, SparkSettings, SparkWindows
 from headgate.tasks import TaskDied
 from tests.contracts.windows import Planned
-from tests.services.ingest_doubles import ScriptedCoordinator
+from tests.services.ingest.doubles import ScriptedCoordinator
 
 ROOT = Path(__file__).parents[2]
 

@@ -25,7 +25,7 @@ from tests.adapters.mongo.conftest import Database
 from tests.adapters.mongo.reading import a_stream, an_origin, no_secrets
 from tests.servers.cut import CutNetwork
 from tests.servers.mongodb import MongoReplicaSet, collect_sockets
-from tests.services.intake_stage import NAME, ONE, TWO, Stage
+from tests.services.ingest.connectors.intake_stage import NAME, ONE, TWO, Stage
 
 KEYS = 7
 SOON_MS = 500

@@ -17,7 +17,7 @@ from tests.adapters.pgoutput.reading import NAME, no_secrets
 from tests.adapters.pgoutput.workload import TABLE, committed, judge, set_up, shop
 from tests.servers.cut import CutNetwork
 from tests.servers.postgres import Postgres
-from tests.services.intake_stage import ONE, ORDERS, TWO, Stage
+from tests.services.ingest.connectors.intake_stage import ONE, ORDERS, TWO, Stage
 
 SOON_S = 0.5
 

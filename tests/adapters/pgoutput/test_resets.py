@@ -7,7 +7,7 @@ import asyncio
 from tests.adapters.pgoutput.conftest import Database
 from tests.adapters.pgoutput.test_network_and_moves import PostgresStage
 from tests.adapters.pgoutput.workload import set_up
-from tests.services.intake_stage import ONE, TWO
+from tests.services.ingest.connectors.intake_stage import ONE, TWO
 
 
 async def test_what_was_said_is_never_gone_and_what_was_deleted_is(database: Database) -> None:

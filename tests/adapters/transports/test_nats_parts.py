@@ -12,8 +12,8 @@ from headgate.adapters.delivery_wire import reply_to
 from headgate.adapters.nats.delivery import NatsDeliveryTransport
 from headgate.model.delivery import Batch, Delivery, DeliveryAnswer, DeliveryBatch, Verdict
 from headgate.ports.transport import Accept
+from tests.services.gateway.subscriptions.test_redelivering import TWO_EACH, again
 from tests.services.gateway.test_deliveries import NODE, event, stage
-from tests.services.gateway.test_redelivering import TWO_EACH, again
 from tests.written_log import TOPIC
 
 MAX_PAYLOAD = 3_000

@@ -3,7 +3,7 @@ asked of anybody.
 
 Every event of every scenario, and of random walks, is first decided on copies of its state that
 fail at one line after the other: each line once for each kind of event that leads to it. What is
-noted in place instead is named here; a term ends with it (services/test_coordinator_terms.py).
+noted in place instead is named here; a term ends with it (services/coordinator/test_terms.py).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from headgate.model.topology import Move
 from tests.decide.coordination import (
     scenario,
     simulation,
-    test_group_invariants,
-    test_repartitioning,
     world,
 )
 from tests.decide.coordination.faults import Fault, Faults
+from tests.decide.coordination.groups import test_invariants as test_group_invariants
+from tests.decide.coordination.groups.test_invariants import GroupMachine
 from tests.decide.coordination.scenario import play
 from tests.decide.coordination.stage import Stage
-from tests.decide.coordination.test_group_invariants import GroupMachine
 from tests.decide.coordination.test_invariants import CoordinatorMachine
-from tests.decide.coordination.test_repartitioning import Cutover
 from tests.decide.coordination.test_scenarios import FILES
+from tests.decide.coordination.topics import test_repartitioning
+from tests.decide.coordination.topics.test_repartitioning import Cutover
 from tests.decide.coordination.world import World, ref
 
 IN_PLACE = {*(kind.__name__ for kind in NOTED), "CheckIn", "AckTopology", "a client"}

@@ -29,7 +29,7 @@ from headgate.ports.control import HelloSource
 from headgate.ports.http import App
 from headgate.services.router.plans import RouterSettings
 from headgate.services.router.service import Router, RouterPorts
-from tests.services.ingest_doubles import ScriptedCoordinator
+from tests.services.ingest.doubles import ScriptedCoordinator
 from tests.virtual_time import run_virtual
 
 P, Q = PartitionRef("flights", 0), PartitionRef("flights", 1)
