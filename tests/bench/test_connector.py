@@ -21,7 +21,7 @@ from headgate.demo.summary import Summary, summarize
 from headgate.demo.view import RoleView, View
 from headgate.demo.watches import WATCHES
 
-TINY = Sizes(changes=5_000, rounds=1, seconds=1.0, settled_s=0.0)
+TINY = Sizes(changes=20_000, rounds=1, seconds=1.0, settled_s=0.0)
 
 
 def test_it_is_registered() -> None:
